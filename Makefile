@@ -1,0 +1,93 @@
+# One entry point for people, hooks and CI. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .cache/stamps
+# Tests and benches reach only this machine: an inherited proxy would answer for it.
+export NO_PROXY := 127.0.0.1,localhost
+export no_proxy := 127.0.0.1,localhost
+
+MANIFESTS := pyproject.toml gateway/pyproject.toml manager/pyproject.toml
+RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python -name '*.rs' -o -name Cargo.toml -o -name build.rs)
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+.PHONY: help setup dev demo test test-rust test-fast test-sglang lint format bench-router bench-smoke wheel ci clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(STAMPS)/installed ## Create .venv, build the extension, install the three packages (editable)
+
+dev: $(STAMPS)/dev ## The same, with the tools for tests and lints
+
+$(BIN)/python:
+	@echo "creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "trimtab needs Python >= 3.10; set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(STAMPS)/installed: $(MANIFESTS) $(RUST) | $(BIN)/python
+	@command -v cargo >/dev/null || { echo "trimtab needs a Rust toolchain (cargo) on PATH to build its extension" >&2; exit 1; }
+	@echo "building and installing trimtab, trimtab-gateway and trimtab-manager into $(VENV) (first time: a few minutes)"
+	@$(BIN)/python -m pip install --quiet -e . -e gateway -e manager
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/dev: $(STAMPS)/installed
+	@echo "installing the development tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+demo: setup ## Run the main job on simulated engines (DEMO_ARGS="--engines 6 --seconds 30")
+	@$(BIN)/trimtab demo $(DEMO_ARGS)
+
+test: dev test-rust ## All tests but those on real SGLang
+	$(BIN)/python -m pytest -m "not sglang" $(PYTEST_ARGS)
+
+test-rust:
+	cargo test --workspace --exclude trimtab-python --locked
+
+test-fast: dev ## Core and fast Python tests, under two minutes
+	cargo test --package router_core --lib --locked
+	$(BIN)/python -m pytest -m "not sglang and not slow" $(PYTEST_ARGS)
+
+test-sglang: dev ## Real SGLang servers on the CPU, in a venv of their own (4.7 GB)
+	tests/sglang_cpu/install.sh
+	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m sglang $(PYTEST_ARGS)
+
+lint: dev ## Formats, lints, types, stubs and import rules; warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked --quiet
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy python/trimtab gateway/src manager/src tests benches
+	$(BIN)/python -m mypy.stubtest trimtab._core --mypy-config-file pyproject.toml
+	$(BIN)/lint-imports
+
+format: dev ## Apply the formatters
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-router: dev ## acquire + settle, in Rust (criterion) and from Python (pytest-benchmark)
+	cargo bench --package router_core --locked
+	$(BIN)/python -m pytest benches/router --benchmark-only --benchmark-columns=min,median,ops
+
+bench-smoke: dev ## Every bench once, to see that it runs
+	cargo bench --package router_core --locked -- --test
+	$(BIN)/python -m pytest benches/router --benchmark-disable --quiet
+
+wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
+	.ci/wheels $(PYTHON)
+
+ci: lint test wheel bench-smoke test-sglang ## What CI runs
+	@echo "ci: lints, tests, wheels, benches and real SGLang passed"
+
+clean: ## Remove build outputs (not the venvs)
+	rm -rf dist target .cache/stamps python/trimtab/*.so

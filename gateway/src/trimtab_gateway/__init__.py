@@ -1,0 +1,1 @@
+"""Gateway of trimtab: control app and configuration around the Rust data plane."""

@@ -1,0 +1,38 @@
+"""The one error of this package: a rule that is broken, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from trimtab.errors import TrimtabError
+
+
+class ConfigError(TrimtabError, ValueError):
+    """A configuration breaks a rule.
+
+    Attributes:
+        where: Where the value stands, from the outermost place inwards, such as
+            ``trimtab.toml: roles.rollout.models.tiny.engines[0].capacity`` or ``--engine 10.0.0.1:30000=0``.
+        problem: The value and the rule it breaks.
+    """
+
+    code: ClassVar[str] = "invalid_config"
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}" if where else problem)
+        self.where = where
+        self.problem = problem
+
+
+@contextmanager
+def located(place: str, separator: str = ".") -> Iterator[None]:
+    """Put ``place`` in front of the location of a :class:`ConfigError` raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        joined = error.where if not place else place
+        if place and error.where:
+            joined = f"{place}{'' if error.where.startswith('[') else separator}{error.where}"
+        raise ConfigError(joined, error.problem) from error.__cause__

@@ -1,0 +1,107 @@
+"""One TOML file to one :class:`GatewayConfig`: shapes and unknown keys here, values in the objects themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trimtab_gateway.config.error import ConfigError, located
+from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Table = Mapping[str, Any]
+
+
+def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
+    """Read a TOML file.
+
+    Args:
+        path: The file.
+        overrides: Keys of ``[gateway]`` that replace those of the file (a flag given next to a file).
+
+    Raises:
+        ConfigError: The file cannot be read or breaks a rule; the message begins with its path.
+    """
+    with located(str(path), ": "):
+        try:
+            table = tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+        except OSError as error:
+            raise ConfigError("", f"cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError("", f"is not UTF-8 text (byte {error.start})") from error
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError("", f"is not valid TOML: {error}") from error
+        return config_from_table(table, **overrides)
+
+
+def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
+    """Build a configuration from a parsed TOML document. Raises :class:`ConfigError`."""
+    _refuse_unknown(table, ("gateway", "roles"))
+    gateway = dict(_table(table, "gateway"))
+    with located("gateway"):
+        _refuse_unknown(gateway, (name for name in _fields(GatewayConfig) if name != "roles"))
+    with located("roles"):
+        roles = tuple(_role(name, _table(_table(table, "roles", place=""), name)) for name in _table(table, "roles", place=""))
+    if not roles:
+        raise ConfigError("roles", "nothing to serve; give at least one role, such as [roles.rollout.models.NAME]")
+    with located("gateway"):
+        return GatewayConfig(roles=roles, **{**gateway, **overrides})
+
+
+def _role(name: str, table: Table) -> RoleConfig:
+    with located(name):
+        _refuse_unknown(table, (field for field in _fields(RoleConfig) if field != "name"))
+        models = _table(table, "models")
+        with located("models"):
+            built = tuple(_model(model, _table(models, model)) for model in models)
+        return RoleConfig(name=name, **{**table, "models": built})
+
+
+def _model(name: str, table: Table) -> ModelConfig:
+    with located(name):
+        _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
+        engines = table.get("engines")
+        if not isinstance(engines, list):
+            problem = "is missing" if engines is None else f"{engines!r} is refused"
+            raise ConfigError("engines", f'{problem}: it must be a list such as ["10.0.0.1:30000"]')
+        return ModelConfig(name=name, **{**table, "engines": tuple(map(_engine, range(len(engines)), engines))})
+
+
+def _engine(index: int, value: object) -> EngineConfig:
+    with located(f"engines[{index}]"):
+        if isinstance(value, str):
+            return EngineConfig(value)
+        if not isinstance(value, dict):
+            raise ConfigError("", f'{value!r} is refused: it must be "host:port" or {{url = "host:port", capacity = 2}}')
+        _refuse_unknown(value, _fields(EngineConfig))
+        if "url" not in value:
+            raise ConfigError("url", "is missing")
+        return EngineConfig(**value)
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _table(parent: Table, key: str, place: str | None = None) -> Table:
+    value = parent.get(key, {})
+    if not isinstance(value, dict):
+        raise ConfigError(key if place is None else place, f"{value!r} is refused: it must be a table")
+    return value
+
+
+def _refuse_unknown(table: Table, known: Iterable[str]) -> None:
+    names = tuple(known)
+    for key in table:
+        if key not in names:
+            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(sorted(names))}"
+            raise ConfigError(key, f"unknown key; {hint}")

@@ -1,0 +1,98 @@
+"""The rules of single values: each checks one and says which one is broken."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+
+from trimtab_gateway.config.error import ConfigError
+
+_ROLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MAX_MODEL_NAME_BYTES = 256
+
+# First path segments that mean something without a role: a role of that name would make two endpoints one.
+RESERVED_ROLE_NAMES = frozenset(
+    {"chat", "engines", "generate", "health", "live", "metrics", "ready", "status", "ui", "v1", "abort_request"}
+)
+
+
+def check_role_name(value: object) -> None:
+    """Refuse a role name that is not one plain path segment, or that is the name of an endpoint."""
+    if not isinstance(value, str) or _ROLE_NAME.fullmatch(value) is None:
+        raise ConfigError(
+            "", f"role name {value!r} is refused: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"
+        )
+    if value in RESERVED_ROLE_NAMES:
+        raise ConfigError("", f"role name {value!r} is refused: it is the name of an endpoint")
+
+
+def check_model_name(value: object) -> None:
+    """Refuse a model name that is empty, too long, or holds characters that do not print."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError("", f"model name {value!r} is refused: it must be a non-empty string")
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > MAX_MODEL_NAME_BYTES:
+        raise ConfigError("", f"model name of {size} bytes is refused: at most {MAX_MODEL_NAME_BYTES} are allowed")
+    if not value.isprintable():
+        raise ConfigError("", f"model name {value!r} is refused: it holds characters that do not print")
+
+
+def check_int(key: str, value: object, low: int, high: int) -> None:
+    """Refuse anything but a whole number in ``low..=high``; a bool is not a number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(key, f"{value!r} is refused: it must be a whole number")
+    if not low <= value <= high:
+        raise ConfigError(key, f"{value} is refused: it must be between {low} and {high}")
+
+
+def check_seconds(key: str, value: object, *, zero_allowed: bool = False) -> None:
+    """Refuse anything but a finite duration in seconds of at most a year."""
+    number = as_number(key, value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed) or number > 31_536_000:
+        least = "at least 0" if zero_allowed else "more than 0"
+        raise ConfigError(key, f"{value} is refused: it must be {least} and at most 31536000 seconds (a year)")
+
+
+def as_number(key: str, value: object) -> float:
+    """The number behind ``value``, which may be an int or a float and nothing else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(key, f"{value!r} is refused: it must be a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ConfigError(key, f"{value} is refused: it is too large") from None
+
+
+def check_bool(key: str, value: object) -> None:
+    """Refuse anything but true and false."""
+    if not isinstance(value, bool):
+        raise ConfigError(key, f"{value!r} is refused: it must be true or false")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a socket bound to ``host`` is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(host: object, *, allow_unauthenticated: bool) -> None:
+    """Refuse an address to bind that is not one, or that opens an unauthenticated gateway to other machines."""
+    if not isinstance(host, str) or not host:
+        raise ConfigError("host", f"{host!r} is refused: it must be an IP address or 'localhost'")
+    if host != "localhost":
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise ConfigError("host", f"{host!r} is refused: it must be an IP address or 'localhost'") from None
+    if not is_loopback(host) and not allow_unauthenticated:
+        raise ConfigError(
+            "host",
+            f"{host!r} is refused: other machines could reach it, and this gateway has no keys yet, so that anyone who can "
+            "connect could run generations on your engines; use 127.0.0.1, or accept that with "
+            "allow_unauthenticated = true (--allow-unauthenticated)",
+        )

@@ -1,0 +1,190 @@
+"""The configuration objects: gateway, role, model, engine. Frozen, and valid once built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trimtab._core import Pool
+from trimtab.errors import TrimtabError
+
+from trimtab_gateway.config.error import ConfigError
+from trimtab_gateway.config.rules import (
+    as_number,
+    check_bool,
+    check_host,
+    check_int,
+    check_model_name,
+    check_role_name,
+    check_seconds,
+)
+
+DEFAULT_PORT = 8080
+_MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """One SGLang engine that is running already.
+
+    Attributes:
+        url: ``[http://]host:port``. After construction: the normalised ``http://host:port``.
+        capacity: Positive weight; load is compared as outstanding / capacity.
+        id: Name in headers, logs and metrics. Default: ``host:port``.
+    """
+
+    url: str
+    capacity: float = 1.0
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str):
+            raise ConfigError("url", f"{self.url!r} is refused: it must be a string like 'http://10.0.0.1:30000'")
+        if self.id is not None and not isinstance(self.id, str):
+            raise ConfigError("id", f"{self.id!r} is refused: it must be a string")
+        capacity = as_number("capacity", self.capacity)
+        try:
+            # The pool is the one judge of addresses, capacities and ids: a pool of its own says now what the
+            # gateway's pool would say later.
+            backend = Pool("config").add_backend(self.url, capacity, id=self.id, proven=False)
+        except TrimtabError as error:
+            key = {"invalid_address": "url", "invalid_capacity": "capacity"}.get(error.code, "id")
+            raise ConfigError(key, str(error)) from error
+        object.__setattr__(self, "url", backend.url)
+        object.__setattr__(self, "capacity", capacity)
+        object.__setattr__(self, "id", backend.id)
+
+    @property
+    def backend_id(self) -> str:
+        """The id that the backend gets, explicit or not."""
+        assert self.id is not None, "filled in by __post_init__"  # noqa: S101 -- narrows the type of a filled field
+        return self.id
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One served model: a pool of engines that all hold it.
+
+    Attributes:
+        name: The name clients send as ``model``.
+        engines: The engines of the pool.
+        session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
+        session_cap: Most sessions remembered at a time.
+        max_concurrent: Most executions outstanding in the pool; None: no limit.
+    """
+
+    name: str
+    engines: tuple[EngineConfig, ...] = ()
+    session_ttl_s: float = 3600.0
+    session_cap: int = 1_000_000
+    max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        check_model_name(self.name)
+        object.__setattr__(self, "engines", tuple(self.engines))
+        check_seconds("session_ttl_s", self.session_ttl_s)
+        check_int("session_cap", self.session_cap, 1, 2**32 - 1)
+        if self.max_concurrent is not None:
+            check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
+        seen: dict[str, int] = {}
+        for index, engine in enumerate(self.engines):
+            if (first := seen.setdefault(engine.url, index)) != index:
+                raise ConfigError(f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address")
+
+
+@dataclass(frozen=True)
+class RoleConfig:
+    """What a group of models is for; the first segment of the URL.
+
+    Attributes:
+        name: The path segment.
+        models: The models, each with its own pool.
+        default_model: Serves requests that name no model; a sole model is the default anyway.
+        lenient_model: Accept any model name (only for a role with one model).
+    """
+
+    name: str
+    models: tuple[ModelConfig, ...]
+    default_model: str | None = None
+    lenient_model: bool = False
+
+    def __post_init__(self) -> None:
+        check_role_name(self.name)
+        object.__setattr__(self, "models", tuple(self.models))
+        names = [model.name for model in self.models]
+        if not names:
+            raise ConfigError("models", "the role has no model; give it at least one")
+        _refuse_duplicates("models", "model", names)
+        if self.default_model is not None and self.default_model not in names:
+            raise ConfigError("default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}")
+        check_bool("lenient_model", self.lenient_model)
+        if self.lenient_model and len(names) > 1:
+            raise ConfigError(
+                "lenient_model", f"true is refused: it ignores the name a client sends, and this role has {_listed(names)} to tell apart"
+            )
+        owners: dict[str, str] = {}
+        for model in self.models:
+            for index, engine in enumerate(model.engines):
+                place = f"models.{model.name}.engines[{index}]"
+                if (first := owners.setdefault(engine.backend_id, place)) != place:
+                    raise ConfigError(f"{place}.id", f"{engine.backend_id!r} is refused: {first} has the same id in this role")
+
+    @property
+    def effective_default_model(self) -> str | None:
+        """The model that serves a request naming none, or None when the request must name one."""
+        return self.models[0].name if len(self.models) == 1 else self.default_model
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """A whole gateway: where it listens, its limits and timeouts, and what it serves.
+
+    A timeout of None waits for ever. See ``docs/configuration.md`` for each knob's reason.
+    """
+
+    roles: tuple[RoleConfig, ...]
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    allow_unauthenticated: bool = False
+    worker_threads: int = 2
+    max_body_bytes: int = 512 * _MEBIBYTE
+    connect_timeout_s: float = 5.0
+    first_byte_timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    total_timeout_s: float | None = None
+    engine_keepalive_s: float = 4.0
+    abort_grace_s: float = 2.0
+    probe_interval_s: float = 1.0
+    probe_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roles", tuple(self.roles))
+        check_bool("allow_unauthenticated", self.allow_unauthenticated)
+        check_host(self.host, allow_unauthenticated=self.allow_unauthenticated)
+        check_int("port", self.port, 0, 65535)
+        check_int("worker_threads", self.worker_threads, 1, 1024)
+        check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
+        for key in ("connect_timeout_s", "probe_interval_s", "probe_timeout_s"):
+            check_seconds(key, getattr(self, key))
+        for key in ("engine_keepalive_s", "abort_grace_s"):
+            check_seconds(key, getattr(self, key), zero_allowed=True)
+        for key in ("first_byte_timeout_s", "idle_timeout_s", "total_timeout_s"):
+            if getattr(self, key) is not None:
+                check_seconds(key, getattr(self, key))
+        if not self.roles:
+            raise ConfigError("roles", "nothing to serve; give at least one role")
+        _refuse_duplicates("roles", "role", [role.name for role in self.roles])
+
+
+def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigError(where, f"{what} {name!r} is given twice")
+        seen.add(name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+

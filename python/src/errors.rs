@@ -1,0 +1,48 @@
+//! Core errors as the typed exceptions of `trimtab.errors`.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyModule;
+use router_core::error::Error;
+
+static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// An exception of `trimtab.errors` by its class name.
+pub(crate) fn raise(py: Python<'_>, class: &str, message: &str) -> PyErr {
+    let build = || {
+        let module = ERRORS.get_or_try_init(py, || PyResult::Ok(py.import("trimtab.errors")?.unbind()))?;
+        module.bind(py).getattr(class)?.call1((message,))
+    };
+    match build() {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+pub(crate) fn from_core(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::InvalidAddress { .. } => "InvalidAddress",
+        Error::InvalidCapacity { .. } => "InvalidCapacity",
+        Error::UnknownBackend { .. } => "UnknownBackend",
+        Error::UnknownLease => "UnknownLease",
+        Error::NoEligibleBackend { .. } => "NoEligibleBackend",
+        Error::AtCapacity { .. } => "AtCapacity",
+        Error::InvalidBackendId { .. } | Error::InvalidSessionKey { .. } => "InvalidRequest",
+        _ => "TrimtabError",
+    };
+    raise(py, class, &error.to_string())
+}
+
+pub(crate) fn invalid_request(py: Python<'_>, message: &str) -> PyErr {
+    raise(py, "InvalidRequest", message)
+}
+
+/// A positive, finite number of seconds.
+pub(crate) fn seconds(py: Python<'_>, name: &str, value: f64) -> PyResult<std::time::Duration> {
+    std::time::Duration::try_from_secs_f64(value)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| {
+            invalid_request(py, &format!("{name} is {value}: it must be a finite number of seconds above 0"))
+        })
+}

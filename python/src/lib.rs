@@ -1,0 +1,26 @@
+//! `trimtab._core`: the routing core and the data plane, as Python sees them.
+//!
+//! A thin layer: conversions and exceptions. The public documentation lives in `trimtab/_core.pyi`.
+
+mod dataplane_py;
+mod errors;
+mod lease;
+mod pool;
+mod stats;
+
+/// The extension module.
+#[pyo3::pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::dataplane_py::{DataPlane, Role};
+    #[pymodule_export]
+    use crate::lease::{Backend, Lease};
+    #[pymodule_export]
+    use crate::pool::{Pool, normalize_address};
+    #[pymodule_export]
+    use crate::stats::{BackendStatistics, PoolStatistics};
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name Python gives this attribute")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

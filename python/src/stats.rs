@@ -1,0 +1,156 @@
+//! Frozen snapshots of a pool.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use router_core::lease::Outcome;
+use router_core::stats::{BackendStatistics as CoreBackend, PoolStatistics as CorePool};
+
+/// Snapshot of one backend.
+#[pyclass(frozen, module = "trimtab._core")]
+pub(crate) struct BackendStatistics(CoreBackend);
+
+#[pymethods]
+impl BackendStatistics {
+    #[getter]
+    fn id(&self) -> &str {
+        &self.0.info.id
+    }
+
+    #[getter]
+    fn generation(&self) -> u32 {
+        self.0.info.reference.generation()
+    }
+
+    #[getter]
+    fn authority(&self) -> &str {
+        self.0.info.address.authority()
+    }
+
+    #[getter]
+    fn url(&self) -> String {
+        self.0.info.address.url()
+    }
+
+    #[getter]
+    fn capacity(&self) -> f64 {
+        self.0.info.capacity.as_f64()
+    }
+
+    #[getter]
+    fn health(&self) -> &'static str {
+        self.0.health.as_str()
+    }
+
+    #[getter]
+    fn draining(&self) -> bool {
+        self.0.draining
+    }
+
+    #[getter]
+    fn eligible(&self) -> bool {
+        self.0.eligible
+    }
+
+    #[getter]
+    fn outstanding(&self) -> u32 {
+        self.0.outstanding
+    }
+
+    #[getter]
+    fn sessions(&self) -> u32 {
+        self.0.sessions
+    }
+
+    #[getter]
+    fn picks(&self) -> u64 {
+        self.0.picks
+    }
+
+    #[getter]
+    fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        outcomes(py, &self.0.outcomes)
+    }
+
+    #[getter]
+    fn output_tokens(&self) -> u64 {
+        self.0.output_tokens
+    }
+
+    #[getter]
+    fn failures(&self) -> u32 {
+        self.0.failures
+    }
+}
+
+/// Snapshot of one pool.
+#[pyclass(frozen, module = "trimtab._core")]
+pub(crate) struct PoolStatistics {
+    pub(crate) name: String,
+    pub(crate) snapshot: CorePool,
+}
+
+#[pymethods]
+impl PoolStatistics {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn outstanding(&self) -> u32 {
+        self.snapshot.outstanding
+    }
+
+    #[getter]
+    fn sessions(&self) -> usize {
+        self.snapshot.sessions
+    }
+
+    #[getter]
+    fn picks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (reason, count) in &self.snapshot.picks {
+            dict.set_item(reason.as_str(), count)?;
+        }
+        Ok(dict)
+    }
+
+    #[getter]
+    fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        outcomes(py, &self.snapshot.outcomes)
+    }
+
+    #[getter]
+    fn output_tokens(&self) -> u64 {
+        self.snapshot.output_tokens
+    }
+
+    #[getter]
+    fn census<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let census = &self.snapshot.census;
+        let dict = PyDict::new(py);
+        for (name, count) in [
+            ("registered", census.registered),
+            ("eligible", census.eligible),
+            ("unproven", census.unproven),
+            ("down", census.down),
+            ("draining", census.draining),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        Ok(dict)
+    }
+
+    #[getter]
+    fn backends(&self) -> Vec<BackendStatistics> {
+        self.snapshot.backends.iter().cloned().map(BackendStatistics).collect()
+    }
+}
+
+fn outcomes<'py>(py: Python<'py>, counts: &[(Outcome, u64)]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (outcome, count) in counts {
+        dict.set_item(outcome.as_str(), count)?;
+    }
+    Ok(dict)
+}
