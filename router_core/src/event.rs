@@ -1,0 +1,212 @@
+//! What happened in a pool, for logs: a bounded ring that the shell empties.
+//!
+//! Counters say how often; events say what, when and to whom. When nobody collects them the oldest make room, and
+//! their number is reported, so a pool without a reader costs a fixed amount of memory.
+
+use crate::health::Health;
+use crate::load::Capacity;
+use crate::membership::{BackendInfo, BackendRef};
+use crate::select::RepinReason;
+use crate::time::Timestamp;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Events kept between two collections.
+pub const CAPACITY: usize = 1024;
+
+/// Something that happened at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, on the shell's clock.
+    pub at: Timestamp,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened. [`fmt::Display`] writes one readable line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A new incarnation was registered.
+    BackendAdded {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// Its health at the start: up when it was declared proven, else unproven.
+        health: Health,
+    },
+    /// A live backend's capacity changed.
+    BackendUpdated {
+        /// The incarnation, with its new capacity.
+        backend: Arc<BackendInfo>,
+        /// Its capacity before.
+        before: Capacity,
+    },
+    /// A backend takes no new executions.
+    BackendDraining {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// Executions it still has to finish.
+        outstanding: u32,
+    },
+    /// A backend left the pool.
+    BackendRemoved {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// Executions that are still running on it.
+        outstanding: u32,
+    },
+    /// The last execution on a removed backend ended.
+    BackendForgotten {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+    },
+    /// The belief about a backend's life changed.
+    HealthChanged {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// The belief before.
+        from: Health,
+        /// The belief now.
+        to: Health,
+        /// Consecutive failures behind it.
+        failures: u32,
+    },
+    /// A session moved for good.
+    SessionRepinned {
+        /// The incarnation it was pinned to, which may be forgotten.
+        from: BackendRef,
+        /// The incarnation it is pinned to now.
+        to: Arc<BackendInfo>,
+        /// Why.
+        why: RepinReason,
+    },
+    /// Sessions were idle for longer than the TTL.
+    SessionsExpired {
+        /// How many in a row.
+        count: u64,
+    },
+    /// Idle sessions made room for new ones at the cap.
+    SessionsEvicted {
+        /// How many in a row.
+        count: u64,
+    },
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BackendAdded { backend, health } => {
+                write!(
+                    f,
+                    "backend {} added at {} with capacity {}, {health}",
+                    Name(backend),
+                    backend.address,
+                    backend.capacity
+                )
+            }
+            Self::BackendUpdated { backend, before } => {
+                write!(
+                    f,
+                    "backend {} changed its capacity from {before} to {}",
+                    Name(backend),
+                    backend.capacity
+                )
+            }
+            Self::BackendDraining { backend, outstanding } => {
+                write!(f, "backend {} is draining, {outstanding} outstanding", Name(backend))
+            }
+            Self::BackendRemoved { backend, outstanding } => {
+                write!(f, "backend {} removed, {outstanding} outstanding", Name(backend))
+            }
+            Self::BackendForgotten { backend } => {
+                write!(f, "backend {} forgotten: its last execution ended", Name(backend))
+            }
+            Self::HealthChanged {
+                backend,
+                from,
+                to,
+                failures,
+            } => {
+                write!(
+                    f,
+                    "backend {} went from {from} to {to} ({failures} failures in a row)",
+                    Name(backend)
+                )
+            }
+            Self::SessionRepinned { from, to, why } => {
+                write!(
+                    f,
+                    "a session moved from generation {} ({why}) to backend {}",
+                    from.generation(),
+                    Name(to)
+                )
+            }
+            Self::SessionsExpired { count } => write!(f, "{count} idle sessions expired"),
+            Self::SessionsEvicted { count } => write!(f, "{count} idle sessions evicted at the cap"),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+/// How a line names an incarnation.
+struct Name<'a>(&'a BackendInfo);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (generation {})", self.0.id, self.0.reference.generation())
+    }
+}
+
+/// The events since the last collection.
+#[derive(Debug, Default)]
+pub(crate) struct EventRing {
+    events: VecDeque<Event>,
+    dropped: u64,
+}
+
+impl EventRing {
+    pub(crate) fn push(&mut self, at: Timestamp, kind: EventKind) {
+        if let Some(latest) = self.events.back_mut()
+            && latest.kind.absorb(&kind)
+        {
+            latest.at = at;
+            return;
+        }
+        if self.events.len() == CAPACITY {
+            self.events.pop_front();
+            self.dropped += 1;
+        }
+        self.events.push_back(Event { at, kind });
+    }
+
+    /// The events, oldest first, and how many older ones were dropped.
+    pub(crate) fn take(&mut self) -> (Vec<Event>, u64) {
+        (
+            std::mem::take(&mut self.events).into(),
+            std::mem::take(&mut self.dropped),
+        )
+    }
+}
+
+impl EventKind {
+    /// Adds `later` to this event when both count the same thing, so that churn is one line and not a thousand.
+    fn absorb(&mut self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::SessionsExpired { count }, Self::SessionsExpired { count: more })
+            | (Self::SessionsEvicted { count }, Self::SessionsEvicted { count: more }) => {
+                *count += more;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Leases: the right to run one execution on one backend, settled exactly once.
+//!
+//! The ledger is a slab: opening and settling a lease is O(1) and allocates only when more leases are open than ever
+//! before. A [`LeaseId`] carries the slot's generation, so an id that was settled never names a later lease.
+
+use crate::error::Error;
+use crate::membership::BackendRef;
+use crate::slab::{Handle, Slab};
+use std::fmt;
+use std::str::FromStr;
+
+/// Names one lease of one pool; written as 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(u64);
+
+impl LeaseId {
+    fn from_handle(handle: Handle) -> Self {
+        Self(u64::from(handle.generation) << 32 | u64::from(handle.index))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "takes the number apart into its two halves"
+    )]
+    const fn handle(self) -> Handle {
+        Handle {
+            index: self.0 as u32,
+            generation: (self.0 >> 32) as u32,
+        }
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for LeaseId {
+    type Err = Error;
+
+    /// Reads what [`fmt::Display`] writes; anything else names no lease ([`Error::UnknownLease`]).
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Error::UnknownLease);
+        }
+        u64::from_str_radix(text, 16).map(Self).map_err(|_| Error::UnknownLease)
+    }
+}
+
+/// How an execution ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// A complete 2xx answer that stopped by itself or at its length.
+    Completed,
+    /// A complete 2xx answer that the engine cut short (finish reason "abort").
+    Aborted,
+    /// A 4xx answer: final, and no failure of the engine.
+    Rejected,
+    /// A complete 5xx answer: the execution is known to be over.
+    Failed,
+    /// No byte of the request was written (refused, not resolved, connect timeout): it may be retried.
+    NotSent,
+    /// The caller went away.
+    Cancelled,
+    /// Bytes were written and the end is unknown: the execution may have happened.
+    Ambiguous,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of declaration.
+    pub const ALL: [Self; 7] = [
+        Self::Completed,
+        Self::Aborted,
+        Self::Rejected,
+        Self::Failed,
+        Self::NotSent,
+        Self::Cancelled,
+        Self::Ambiguous,
+    ];
+
+    /// The lower-case name used in snapshots, metrics and APIs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Aborted => "aborted",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::NotSent => "not_sent",
+            Self::Cancelled => "cancelled",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+
+    /// The outcome called `name`, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
+    }
+
+    /// Position in [`Self::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the caller reports when an execution is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Tokens the engine reported to have generated, when it did.
+    pub output_tokens: Option<u64>,
+}
+
+impl Settlement {
+    /// A settlement without a token count.
+    #[must_use]
+    pub const fn new(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            output_tokens: None,
+        }
+    }
+
+    /// The same with the number of generated tokens.
+    #[must_use]
+    pub const fn with_output_tokens(mut self, tokens: u64) -> Self {
+        self.output_tokens = Some(tokens);
+        self
+    }
+}
+
+/// One open lease: what settling has to give back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    /// The incarnation that runs the execution; it is not forgotten while this lease is open.
+    pub(crate) backend: BackendRef,
+    /// The session it belongs to; stale when that session was closed meanwhile.
+    pub(crate) session: Option<Handle>,
+}
+
+/// Every open lease of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    open: Slab<Lease>,
+}
+
+impl Ledger {
+    pub(crate) fn open(&mut self, lease: Lease) -> LeaseId {
+        LeaseId::from_handle(self.open.insert(lease))
+    }
+
+    /// Takes the lease out; a second settlement of the same id finds nothing.
+    pub(crate) fn settle(&mut self, id: LeaseId) -> Result<Lease, Error> {
+        self.open.remove(id.handle()).ok_or(Error::UnknownLease)
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.open.len()
+    }
+}

@@ -1,0 +1,116 @@
+//! Membership operations: who is in the pool, and who is alive.
+
+use super::Pool;
+use crate::error::Error;
+use crate::event::EventKind;
+use crate::health::Source;
+use crate::membership::{Admission, BackendInfo, BackendRef, BackendSpec, Phase};
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+impl Pool {
+    /// Registers a backend, or updates the capacity of the live one with the same address and id.
+    ///
+    /// An address that was removed before gets a new incarnation, which counts from 0. A backend that is being drained
+    /// stays so. Fails with [`Error::InvalidBackendId`] when the id is not usable, names a backend at another address,
+    /// or the address belongs to a backend with another id.
+    pub fn add_backend(&mut self, spec: BackendSpec, now: Timestamp) -> Result<Arc<BackendInfo>, Error> {
+        self.advance(now);
+        let admission = self.backends.admit(spec)?;
+        let (Admission::Added(slot) | Admission::Updated { slot, .. } | Admission::Unchanged(slot)) = admission;
+        self.refresh(slot);
+        let backend = self.backends.at(slot);
+        let (info, health) = (Arc::clone(&backend.info), backend.vitals.health());
+        match admission {
+            Admission::Added(_) => self.record(EventKind::BackendAdded {
+                backend: Arc::clone(&info),
+                health,
+            }),
+            Admission::Updated { before, .. } => {
+                self.record(EventKind::BackendUpdated {
+                    backend: Arc::clone(&info),
+                    before,
+                });
+            }
+            Admission::Unchanged(_) => {}
+        }
+        Ok(info)
+    }
+
+    /// Stops new executions on a backend; those it has run on. Returns how many they are.
+    ///
+    /// Fails with [`Error::UnknownBackend`].
+    pub fn drain_backend(&mut self, id: &str, now: Timestamp) -> Result<u32, Error> {
+        self.advance(now);
+        let slot = self.backends.slot_of(id)?;
+        let backend = self.backends.at_mut(slot);
+        let outstanding = backend.outstanding;
+        if backend.phase == Phase::Serving {
+            backend.phase = Phase::Draining;
+            let backend = Arc::clone(&backend.info);
+            self.record(EventKind::BackendDraining { backend, outstanding });
+            self.refresh(slot);
+        }
+        Ok(outstanding)
+    }
+
+    /// Takes a backend out of the pool at once; its open leases run on and are settled as usual. Returns how many they
+    /// are. The incarnation is forgotten when the last of them is settled.
+    ///
+    /// Fails with [`Error::UnknownBackend`].
+    pub fn remove_backend(&mut self, id: &str, now: Timestamp) -> Result<u32, Error> {
+        self.advance(now);
+        let slot = self.backends.slot_of(id)?;
+        self.backends.retire(slot);
+        self.refresh(slot);
+        let backend = self.backends.at(slot);
+        let outstanding = backend.outstanding;
+        let backend = Arc::clone(&backend.info);
+        self.record(EventKind::BackendRemoved { backend, outstanding });
+        if outstanding == 0 {
+            self.forget(slot);
+        }
+        Ok(outstanding)
+    }
+
+    /// Takes in the result of a liveness probe. A result about an incarnation that is gone is ignored.
+    pub fn report_probe(&mut self, backend: BackendRef, alive: bool, now: Timestamp) {
+        let now = self.advance(now);
+        let down_after = self.down_after();
+        if self.is_live(backend) {
+            self.examine(backend.slot(), |vitals| {
+                if alive {
+                    vitals.note_alive(Source::Probe);
+                } else {
+                    vitals.note_failure(Source::Probe, down_after, now);
+                }
+            });
+        }
+    }
+
+    /// Takes in bytes of an answer as a sign of life. Ignored for an incarnation that is gone.
+    pub fn note_alive(&mut self, backend: BackendRef, now: Timestamp) {
+        self.advance(now);
+        if self.is_live(backend) {
+            self.examine(backend.slot(), |vitals| vitals.note_alive(Source::Execution));
+        }
+    }
+
+    /// Consecutive failures that bring a backend down, at least 1.
+    pub(super) fn down_after(&self) -> u32 {
+        self.config.down_after.max(1)
+    }
+
+    fn is_live(&self, reference: BackendRef) -> bool {
+        self.backends
+            .get(reference)
+            .is_some_and(|backend| backend.phase != Phase::Removed)
+    }
+
+    /// Gives the slot of a removed incarnation without leases back.
+    pub(super) fn forget(&mut self, slot: u32) {
+        if let Some(backend) = self.backends.forget(slot) {
+            self.record(EventKind::BackendForgotten { backend: backend.info });
+        }
+    }
+}

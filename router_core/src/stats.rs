@@ -1,0 +1,124 @@
+//! Frozen snapshots of a pool: what tests, metrics, status pages and people read alike.
+
+use crate::error::Census;
+use crate::health::Health;
+use crate::lease::Outcome;
+use crate::membership::BackendInfo;
+use crate::select::PickReason;
+use std::sync::Arc;
+
+/// How many leases were granted, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PickCounts([u64; PickReason::ALL.len()]);
+
+impl PickCounts {
+    /// Grants for `reason` since the pool began.
+    #[must_use]
+    pub const fn get(&self, reason: PickReason) -> u64 {
+        self.0[reason.index()]
+    }
+
+    /// Every reason with its count, in the order of [`PickReason::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (PickReason, u64)> + '_ {
+        PickReason::ALL.into_iter().zip(self.0)
+    }
+
+    /// All grants.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub(crate) const fn add(&mut self, reason: PickReason) {
+        self.0[reason.index()] += 1;
+    }
+}
+
+/// How many leases were settled, by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutcomeCounts([u64; Outcome::ALL.len()]);
+
+impl OutcomeCounts {
+    /// Leases settled with `outcome`.
+    #[must_use]
+    pub const fn get(&self, outcome: Outcome) -> u64 {
+        self.0[outcome.index()]
+    }
+
+    /// Every outcome with its count, in the order of [`Outcome::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
+        Outcome::ALL.into_iter().zip(self.0)
+    }
+
+    /// All settled leases.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub(crate) const fn add(&mut self, outcome: Outcome) {
+        self.0[outcome.index()] += 1;
+    }
+}
+
+/// One incarnation at the time of the snapshot; its counters begin at 0 with the incarnation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendStatistics {
+    /// Which one, and its unchanging facts.
+    pub info: Arc<BackendInfo>,
+    /// The belief about its life.
+    pub health: Health,
+    /// Whether it is being drained.
+    pub draining: bool,
+    /// Whether it may take a new execution.
+    pub eligible: bool,
+    /// Open leases.
+    pub outstanding: u32,
+    /// Sessions pinned to it.
+    pub sessions: u32,
+    /// Leases granted.
+    pub picks: u64,
+    /// Leases settled.
+    pub outcomes: OutcomeCounts,
+    /// Tokens generated, as far as settlements told.
+    pub output_tokens: u64,
+    /// Consecutive failures of executions or of probes, whichever are more.
+    pub failures: u32,
+}
+
+/// A pool at the time of the snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// The backends of the pool, in slot order.
+    pub backends: Vec<BackendStatistics>,
+    /// Removed incarnations that still have open leases.
+    pub retired: Vec<BackendStatistics>,
+    /// Open leases on all backends, the retired ones included.
+    pub outstanding: u32,
+    /// Live sessions. Those pinned to a forgotten incarnation are counted here and on no backend.
+    pub sessions: usize,
+    /// Open leases in the ledger; always equal to `outstanding`.
+    pub leases: usize,
+    /// Grants by reason; never decreases, whatever happens to the backends.
+    pub picks: PickCounts,
+    /// Settled leases by outcome; never decreases.
+    pub outcomes: OutcomeCounts,
+    /// Tokens generated, as far as settlements told; never decreases.
+    pub output_tokens: u64,
+    /// Sessions that ended by being idle for longer than the TTL; never decreases.
+    pub sessions_expired: u64,
+    /// Sessions that made room for others at the cap; never decreases.
+    pub sessions_evicted: u64,
+    /// Where the backends stand.
+    pub census: Census,
+}
+
+/// The counters that outlive every backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) picks: PickCounts,
+    pub(crate) outcomes: OutcomeCounts,
+    pub(crate) output_tokens: u64,
+    pub(crate) sessions_expired: u64,
+    pub(crate) sessions_evicted: u64,
+}
