@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trimtab.errors import TrimtabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class ConfigError(TrimtabError, ValueError):
@@ -32,7 +34,7 @@ def located(place: str, separator: str = ".") -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        joined = error.where if not place else place
+        joined = place or error.where
         if place and error.where:
             joined = f"{place}{'' if error.where.startswith('[') else separator}{error.where}"
         raise ConfigError(joined, error.problem) from error.__cause__

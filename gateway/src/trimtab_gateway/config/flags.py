@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trimtab_gateway.config.error import ConfigError, located
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_ROLE = "rollout"
 DEFAULT_MODEL = "default"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimtab_gateway.config.error import ConfigError, located
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,6 +23,7 @@ else:
     import tomli as tomllib
 
 Table = Mapping[str, Any]
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
@@ -45,28 +51,29 @@ def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
 def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
     """Build a configuration from a parsed TOML document. Raises :class:`ConfigError`."""
     _refuse_unknown(table, ("gateway", "roles"))
-    gateway = dict(_table(table, "gateway"))
     with located("gateway"):
+        gateway = _table(table.get("gateway", {}))
         _refuse_unknown(gateway, (name for name in _fields(GatewayConfig) if name != "roles"))
     with located("roles"):
-        roles = tuple(_role(name, _table(_table(table, "roles", place=""), name)) for name in _table(table, "roles", place=""))
+        roles = tuple(_role(name, value) for name, value in _table(table.get("roles", {})).items())
     if not roles:
         raise ConfigError("roles", "nothing to serve; give at least one role, such as [roles.rollout.models.NAME]")
     with located("gateway"):
         return GatewayConfig(roles=roles, **{**gateway, **overrides})
 
 
-def _role(name: str, table: Table) -> RoleConfig:
-    with located(name):
+def _role(name: str, value: object) -> RoleConfig:
+    with located(_key(name)):
+        table = _table(value)
         _refuse_unknown(table, (field for field in _fields(RoleConfig) if field != "name"))
-        models = _table(table, "models")
         with located("models"):
-            built = tuple(_model(model, _table(models, model)) for model in models)
+            built = tuple(_model(model, entry) for model, entry in _table(table.get("models", {})).items())
         return RoleConfig(name=name, **{**table, "models": built})
 
 
-def _model(name: str, table: Table) -> ModelConfig:
-    with located(name):
+def _model(name: str, value: object) -> ModelConfig:
+    with located(_key(name)):
+        table = _table(value)
         _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
         engines = table.get("engines")
         if not isinstance(engines, list):
@@ -80,7 +87,7 @@ def _engine(index: int, value: object) -> EngineConfig:
         if isinstance(value, str):
             return EngineConfig(value)
         if not isinstance(value, dict):
-            raise ConfigError("", f'{value!r} is refused: it must be "host:port" or {{url = "host:port", capacity = 2}}')
+            raise ConfigError("", f'{value!r} is refused: it must be "host:port" or {{url = "host:port"}}')
         _refuse_unknown(value, _fields(EngineConfig))
         if "url" not in value:
             raise ConfigError("url", "is missing")
@@ -91,11 +98,15 @@ def _fields(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def _table(parent: Table, key: str, place: str | None = None) -> Table:
-    value = parent.get(key, {})
+def _table(value: object) -> Table:
     if not isinstance(value, dict):
-        raise ConfigError(key if place is None else place, f"{value!r} is refused: it must be a table")
+        raise ConfigError("", f"{value!r} is refused: it must be a table")
     return value
+
+
+def _key(name: str) -> str:
+    """``name`` as TOML writes it in a dotted key."""
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _refuse_unknown(table: Table, known: Iterable[str]) -> None:

@@ -8,8 +8,9 @@ import re
 
 from trimtab_gateway.config.error import ConfigError
 
-_ROLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ROLE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MAX_MODEL_NAME_BYTES = 256
+_YEAR_S = 365 * 86_400
 
 # First path segments that mean something without a role: a role of that name would make two endpoints one.
 RESERVED_ROLE_NAMES = frozenset(
@@ -21,7 +22,9 @@ def check_role_name(value: object) -> None:
     """Refuse a role name that is not one plain path segment, or that is the name of an endpoint."""
     if not isinstance(value, str) or _ROLE_NAME.fullmatch(value) is None:
         raise ConfigError(
-            "", f"role name {value!r} is refused: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"
+            "",
+            f"role name {value!r} is refused: use 1 to 64 lower-case letters, digits, '-' or '_', "
+            "and start with a letter or digit",
         )
     if value in RESERVED_ROLE_NAMES:
         raise ConfigError("", f"role name {value!r} is refused: it is the name of an endpoint")
@@ -49,9 +52,9 @@ def check_int(key: str, value: object, low: int, high: int) -> None:
 def check_seconds(key: str, value: object, *, zero_allowed: bool = False) -> None:
     """Refuse anything but a finite duration in seconds of at most a year."""
     number = as_number(key, value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed) or number > 31_536_000:
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed) or number > _YEAR_S:
         least = "at least 0" if zero_allowed else "more than 0"
-        raise ConfigError(key, f"{value} is refused: it must be {least} and at most 31536000 seconds (a year)")
+        raise ConfigError(key, f"{value} is refused: it must be {least} and at most {_YEAR_S} seconds (a year)")
 
 
 def as_number(key: str, value: object) -> float:
@@ -92,7 +95,7 @@ def check_host(host: object, *, allow_unauthenticated: bool) -> None:
     if not is_loopback(host) and not allow_unauthenticated:
         raise ConfigError(
             "host",
-            f"{host!r} is refused: other machines could reach it, and this gateway has no keys yet, so that anyone who can "
-            "connect could run generations on your engines; use 127.0.0.1, or accept that with "
+            f"{host!r} is refused: other machines could reach it, and this gateway has no keys yet, so that anyone who "
+            "can connect could run generations on your engines; use 127.0.0.1, or accept that with "
             "allow_unauthenticated = true (--allow-unauthenticated)",
         )

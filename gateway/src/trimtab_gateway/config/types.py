@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trimtab._core import Pool
 from trimtab.errors import TrimtabError
-
 from trimtab_gateway.config.error import ConfigError
 from trimtab_gateway.config.rules import (
     as_number,
@@ -18,6 +17,9 @@ from trimtab_gateway.config.rules import (
     check_role_name,
     check_seconds,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT_PORT = 8080
 _MEBIBYTE = 2**20
@@ -89,7 +91,9 @@ class ModelConfig:
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
-                raise ConfigError(f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address")
+                raise ConfigError(
+                    f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address"
+                )
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,22 @@ class RoleConfig:
             raise ConfigError("models", "the role has no model; give it at least one")
         _refuse_duplicates("models", "model", names)
         if self.default_model is not None and self.default_model not in names:
-            raise ConfigError("default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}")
+            raise ConfigError(
+                "default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}"
+            )
         check_bool("lenient_model", self.lenient_model)
         if self.lenient_model and len(names) > 1:
             raise ConfigError(
-                "lenient_model", f"true is refused: it ignores the name a client sends, and this role has {_listed(names)} to tell apart"
+                "lenient_model",
+                f"true is refused: it ignores the name a client sends, and this role has {_listed(names)} to tell apart",
             )
         owners: dict[str, str] = {}
         for model in self.models:
             for index, engine in enumerate(model.engines):
                 place = f"models.{model.name}.engines[{index}]"
-                if (first := owners.setdefault(engine.backend_id, place)) != place:
-                    raise ConfigError(f"{place}.id", f"{engine.backend_id!r} is refused: {first} has the same id in this role")
+                first = owners.setdefault(engine.backend_id, place)
+                if first != place:
+                    raise ConfigError(f"{place}.id", f"{engine.backend_id!r} is refused: {first} has the same id")
 
     @property
     def effective_default_model(self) -> str | None:
@@ -186,5 +194,3 @@ def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
-
-

@@ -1,0 +1,45 @@
+"""The aiohttp application of the control app: which path belongs to which handler."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from trimtab import __version__
+from trimtab_gateway.control.context import STATISTICS, json_response
+from trimtab_gateway.control.discovery import engines
+from trimtab_gateway.control.endpoints import listing, prefixes
+from trimtab_gateway.control.errors import error_middleware
+from trimtab_gateway.control.health import health
+from trimtab_gateway.control.metrics import metrics
+from trimtab_gateway.control.models import models
+from trimtab_gateway.control.status import status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trimtab_gateway.statistics import GatewayStatistics
+
+
+def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics]) -> web.Application:
+    """Build the control app.
+
+    Args:
+        roles: Names of the served roles. A sole role also answers without its prefix.
+        statistics: The gateway at the moment of the call; called in the event loop, must not block.
+    """
+    app = web.Application(middlewares=[error_middleware(roles)])
+    app[STATISTICS] = statistics
+    app.router.add_get("/", partial(_index, roles=roles))
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/status", status)
+    for prefix, role in prefixes(roles).items():
+        for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):
+            app.router.add_get(f"{prefix}{path}", partial(handler, role=role))
+    return app
+
+
+async def _index(_request: web.Request, roles: Sequence[str]) -> web.Response:
+    return json_response({"name": "trimtab", "version": __version__, "roles": list(roles), "endpoints": listing(roles)})

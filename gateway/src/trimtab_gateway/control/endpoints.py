@@ -1,0 +1,34 @@
+"""The endpoints of a gateway, for the index and for answers that say what exists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GENERATION = ("/generate", "/v1/chat/completions", "/chat/completions", "/v1/completions")
+CONTROL = ("/health", "/v1/models", "/engines")
+GLOBAL = ("/", "/live", "/ready", "/status", "/metrics")
+
+
+def prefixes(roles: Sequence[str]) -> dict[str, str]:
+    """The role behind each URL prefix; a sole role also answers without one."""
+    served = {f"/{role}": role for role in roles}
+    if len(roles) == 1:
+        served[""] = roles[0]
+    return served
+
+
+def listing(roles: Sequence[str]) -> list[str]:
+    """Every endpoint as ``METHOD path``, in the order a reader looks for them."""
+    lines = [f"GET {path}" for path in GLOBAL]
+    for role in roles:
+        lines += [f"POST /{role}{path}" for path in GENERATION]
+        lines += [f"GET /{role}{path}" for path in CONTROL]
+    return lines
+
+
+def is_openai(path: str) -> bool:
+    """Whether clients of ``path`` expect an OpenAI error object."""
+    return path.startswith("/v1/") or "/v1/" in path or path.endswith("/chat/completions")

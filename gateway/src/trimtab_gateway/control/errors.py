@@ -1,0 +1,89 @@
+"""Every error answer of the control app: JSON with a machine-readable code, never a traceback."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from trimtab_gateway.control.context import json_response
+from trimtab_gateway.control.endpoints import CONTROL, GENERATION, is_openai, listing
+from trimtab_gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp.typedefs import Handler, Middleware
+
+logger = get_logger("control")
+_SHOWN_PATH_CHARS = 200
+
+
+def error_response(
+    request: web.Request,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    detail: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> web.Response:
+    """An error answer; on OpenAI paths the object has the keys that OpenAI clients read."""
+    error: dict[str, Any] = {"code": code, "message": message, "retryable": False}
+    if is_openai(request.path):
+        kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        error |= {"type": kind, "param": None}
+    if detail is not None:
+        error["detail"] = detail
+    answer_headers = {"x-trimtab-error": code, "x-should-retry": "false", **(headers or {})}
+    return json_response({"error": error}, status=status, headers=answer_headers)
+
+
+def error_middleware(roles: Sequence[str]) -> Middleware:
+    """Turn everything a handler or the router raises into a JSON answer."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return _not_found(request, roles)
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted(error.allowed_methods))
+            message = f"{request.method} is not allowed on {_shown(request.path)}; allowed: {allowed}"
+            return error_response(request, error.status, "method_not_allowed", message, headers={"Allow": allowed})
+        except web.HTTPException as error:
+            return error_response(request, error.status, "invalid_request", error.reason)
+        except Exception:
+            logger.exception("request failed", method=request.method, path=_shown(request.path))
+            message = "the control app failed on this request; its log has the cause"
+            return error_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
+
+    return middleware
+
+
+def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
+    detail = {"roles": list(roles), "endpoints": listing(roles)}
+    role, rest = _split_role(request.path)
+    if rest in (*GENERATION, *CONTROL) and role not in roles:
+        served = ", ".join(roles)
+        if role:
+            message = f"unknown role {_shown(role)!r}; this gateway serves: {served}"
+        else:
+            message = f"several roles are served ({served}); put one in front, as in /{roles[0]}{rest}"
+        return error_response(request, HTTPStatus.NOT_FOUND, "unknown_role", message, detail=detail)
+    message = f"nothing at {request.method} {_shown(request.path)}; 'detail' lists the endpoints of this gateway"
+    return error_response(request, HTTPStatus.NOT_FOUND, "not_found", message, detail=detail)
+
+
+def _split_role(path: str) -> tuple[str, str]:
+    """``("role", "/endpoint")`` of a path; an endpoint without a role in front has the empty role."""
+    if path in (*GENERATION, *CONTROL):
+        return "", path
+    role, separator, rest = path.removeprefix("/").partition("/")
+    return role, separator + rest
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_PATH_CHARS else f"{text[:_SHOWN_PATH_CHARS]}..."

@@ -1,0 +1,99 @@
+"""``GET /metrics``: Prometheus text, computed from one snapshot at each scrape.
+
+Nothing is counted here: a collector turns the statistics of that moment into series, so that the series of a backend
+end with the backend, and no counter can differ from what ``/status`` says. Labels are bounded: ``pool`` and ``backend``
+are configured names, the others are fixed sets. Counters per pool include removed backends and never go down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from trimtab_gateway.control.context import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from prometheus_client.core import Metric
+
+    from trimtab._core import PoolStatistics
+    from trimtab_gateway.statistics import GatewayStatistics
+
+BACKEND_STATES = ("unproven", "up", "suspect", "down", "draining")
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """One scrape. The text is rendered in a thread: with a thousand backends it takes tens of milliseconds."""
+    observed = statistics(request)
+    body = await asyncio.to_thread(render, observed)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def render(gateway: GatewayStatistics) -> bytes:
+    """The exposition text of one moment, from a registry of its own."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Moment(gateway))
+    return generate_latest(registry)
+
+
+class _Moment(Collector):
+    """The metric families of one moment."""
+
+    def __init__(self, gateway: GatewayStatistics) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterable[Metric]:
+        pools = [model.pool for role in self._gateway.snapshot.roles.values() for model in role.models]
+        yield from _backend_families(pools)
+        yield from _pool_families(pools)
+        yield from _data_plane_families(self._gateway.data_plane)
+
+
+def _backend_families(pools: list[PoolStatistics]) -> Iterable[Metric]:
+    labels = ("pool", "backend")
+    outstanding = GaugeMetricFamily("trimtab_outstanding", "Executions outstanding on a backend", labels=labels)
+    capacity = GaugeMetricFamily("trimtab_capacity", "Capacity of a backend", labels=labels)
+    sessions = GaugeMetricFamily("trimtab_sessions", "Live sessions pinned to a backend", labels=labels)
+    tokens = CounterMetricFamily("trimtab_output_tokens", "Output tokens reported at settlement", labels=labels)
+    state = GaugeMetricFamily("trimtab_backend_state", "1 for the state a backend is in", labels=(*labels, "state"))
+    for pool in pools:
+        for backend in pool.backends:
+            key = (pool.name, backend.id)
+            outstanding.add_metric(key, backend.outstanding)
+            capacity.add_metric(key, backend.capacity)
+            sessions.add_metric(key, backend.sessions)
+            tokens.add_metric(key, backend.output_tokens)
+            current = "draining" if backend.draining else backend.health
+            for name in BACKEND_STATES:
+                state.add_metric((*key, name), float(name == current))
+    return outstanding, capacity, sessions, tokens, state
+
+
+def _pool_families(pools: list[PoolStatistics]) -> Iterable[Metric]:
+    leases = CounterMetricFamily("trimtab_leases", "Settled leases by outcome", labels=("pool", "outcome"))
+    picks = CounterMetricFamily("trimtab_picks", "Granted leases by the reason of the pick", labels=("pool", "reason"))
+    for pool in pools:
+        for outcome, count in pool.outcomes.items():
+            leases.add_metric((pool.name, outcome), count)
+        for reason, count in pool.picks.items():
+            picks.add_metric((pool.name, reason), count)
+    return leases, picks
+
+
+def _data_plane_families(data_plane: Mapping[str, object]) -> Iterable[Metric]:
+    requests = CounterMetricFamily("trimtab_requests", "Answers of the data plane by status code", labels=("code",))
+    by_code = data_plane.get("requests_total")
+    if isinstance(by_code, dict):
+        for code, count in by_code.items():
+            requests.add_metric((str(code),), count)
+    streams = GaugeMetricFamily("trimtab_open_streams", "Event streams that are open now")
+    open_streams = data_plane.get("open_streams")
+    if isinstance(open_streams, int):
+        streams.add_metric((), open_streams)
+    return requests, streams

@@ -1,0 +1,34 @@
+"""State changes of the pools, as log lines.
+
+A pool keeps its events in a bounded ring; whoever drains them writes them. One engine that dies may re-pin ten thousand
+sessions, so equal lines are written once with their number, and one drain writes at most :data:`MAX_LINES` lines per
+pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trimtab_gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trimtab._core import Pool
+
+MAX_LINES = 20
+logger = get_logger("pool")
+
+
+def log_events(pools: Iterable[Pool]) -> None:
+    """Drain the events of every pool into the log."""
+    for pool in pools:
+        lines, dropped = pool.take_events()
+        counted = Counter(lines).most_common() if len(lines) > MAX_LINES else list(Counter(lines).items())
+        for line, times in counted[:MAX_LINES]:
+            fields = {"times": times} if times > 1 else {}
+            logger.info(line, pool=pool.name, **fields)
+        unwritten = sum(times for _, times in counted[MAX_LINES:]) + dropped
+        if unwritten:
+            logger.info("more state changes were not written", pool=pool.name, count=unwritten)

@@ -1,0 +1,164 @@
+"""The gateway: pools, data plane and control app, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, final
+
+from trimtab._core import DataPlane, Pool, Role
+from trimtab_gateway.control import create_app
+from trimtab_gateway.control.server import private_server
+from trimtab_gateway.events import log_events
+from trimtab_gateway.log import get_logger
+from trimtab_gateway.reachability import ReachabilityLog
+from trimtab_gateway.snapshot import Publisher, ServedRole
+from trimtab_gateway.statistics import GatewayStatistics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
+
+TICK_S = 1.0
+SHUTDOWN_GRACE_S = 5.0
+logger = get_logger("gateway")
+
+
+@final
+class Gateway:
+    """One address in front of every engine of a configuration.
+
+    Use it as an async context manager: it serves inside the block. The engines of the configuration must run already;
+    one that cannot be reached gets no request until a probe has reached it.
+
+    Raises:
+        StartError: On entering, when the address cannot be bound; nothing stays behind.
+    """
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self.config = config
+        self._roles = tuple(_serve(role) for role in config.roles)
+        self._publisher = Publisher(self._roles)
+        self._reachability = ReachabilityLog()
+        self._started = time.monotonic()
+        self._data_plane: DataPlane | None = None
+        self._resources = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """Base URL for clients on this machine, such as ``http://127.0.0.1:8080``."""
+        plane = self._running()
+        host = "127.0.0.1" if plane.host == "localhost" else plane.host
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")  # noqa: PLR2004 -- IP version
+        return f"http://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
+
+    def pool(self, role: str, model: str) -> Pool:
+        """The pool of one model. Raises ``KeyError`` when it is not served."""
+        return next(served for served in self._roles if served.name == role).models[model]
+
+    def statistics(self) -> GatewayStatistics:
+        """The gateway at this moment."""
+        counters = {} if self._data_plane is None else self._data_plane.statistics()
+        return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started)
+
+    async def __aenter__(self) -> Gateway:
+        async with AsyncExitStack() as resources:
+            names = [role.name for role in self._roles]
+            socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
+            self._data_plane = _start_data_plane(self.config, self._roles, socket)
+            resources.push_async_callback(self._stop_data_plane)
+            ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
+            resources.push_async_callback(_cancel, ticker)
+            self._resources = resources.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
+    def cut(self) -> None:
+        """End a shutdown that is waiting for running requests: close their connections now."""
+        if self._data_plane is not None:
+            self._data_plane.shutdown(0.0)
+
+    async def _stop_data_plane(self) -> None:
+        # Waits for running requests, so it must not hold the loop: the control app answers until the end.
+        await asyncio.to_thread(self._running().shutdown, SHUTDOWN_GRACE_S)
+        self._tick()
+
+    def _running(self) -> DataPlane:
+        if self._data_plane is None:
+            raise RuntimeError("the gateway is not running: use it as 'async with Gateway(config) as gateway'")
+        return self._data_plane
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            try:
+                self._tick()
+            except Exception:
+                # Expiry and logs are worth less than the data plane that goes on without them.
+                logger.exception("tick failed")
+            await asyncio.sleep(TICK_S)
+
+    def _tick(self) -> None:
+        pools = [pool for role in self._roles for pool in role.models.values()]
+        for pool in pools:
+            pool.tick()
+        log_events(pools)
+        self._reachability.observe(self._publisher.current())
+
+
+def _serve(role: RoleConfig) -> ServedRole:
+    return ServedRole(
+        name=role.name,
+        models={model.name: _create_pool(role.name, model) for model in role.models},
+        default_model=role.effective_default_model,
+    )
+
+
+def _create_pool(role: str, model: ModelConfig) -> Pool:
+    pool = Pool(
+        f"{role}/{model.name}",
+        session_ttl_s=model.session_ttl_s,
+        session_cap=model.session_cap,
+        max_concurrent=model.max_concurrent,
+    )
+    for engine in model.engines:
+        pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
+    return pool
+
+
+def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], control_socket: Path) -> DataPlane:
+    lenient = {role.name: role.lenient_model for role in config.roles}
+    return DataPlane.start(
+        roles=[
+            Role(role.name, role.models, default_model=role.default_model, lenient_model=lenient[role.name])
+            for role in roles
+        ],
+        host=config.host,
+        port=config.port,
+        control_socket=str(control_socket),
+        worker_threads=config.worker_threads,
+        max_body_bytes=config.max_body_bytes,
+        connect_timeout_s=config.connect_timeout_s,
+        first_byte_timeout_s=config.first_byte_timeout_s,
+        idle_timeout_s=config.idle_timeout_s,
+        total_timeout_s=config.total_timeout_s,
+        engine_keepalive_s=config.engine_keepalive_s,
+        abort_grace_s=config.abort_grace_s,
+        probe_interval_s=config.probe_interval_s,
+        probe_timeout_s=config.probe_timeout_s,
+    )
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,56 @@
+"""Says in the log when a model can serve, and when it no longer can.
+
+A model that is starting has no verdict yet: an engine counts once a probe has reached it or failed. The first verdict
+and every change of it are written, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimtab_gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from trimtab._core import BackendStatistics, PoolStatistics
+    from trimtab_gateway.snapshot import ModelSnapshot, Snapshot
+
+logger = get_logger("gateway")
+_SHOWN_ENGINES = 5
+
+
+class ReachabilityLog:
+    """Remembers the last verdict on each pool."""
+
+    def __init__(self) -> None:
+        self._ready: dict[str, bool] = {}
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Compare a snapshot with the last verdicts and write what changed."""
+        for role in snapshot.roles.values():
+            for model in role.models:
+                self._observe(model)
+
+    def _observe(self, model: ModelSnapshot) -> None:
+        pool = model.pool
+        ready = model.state == "ready"
+        if self._ready.get(pool.name) == ready or not (ready or all(map(_is_judged, pool.backends))):
+            return
+        self._ready[pool.name] = ready
+        if ready:
+            logger.info("model is ready", pool=pool.name, engines=_reached(pool))
+        else:
+            urls = [backend.url for backend in pool.backends[:_SHOWN_ENGINES]]
+            logger.warning(
+                "no engine can serve; /ready answers 503 until one does",
+                pool=pool.name,
+                engines=_reached(pool),
+                urls=urls,
+            )
+
+
+def _is_judged(backend: BackendStatistics) -> bool:
+    return backend.draining or backend.health != "unproven" or backend.failures > 0
+
+
+def _reached(pool: PoolStatistics) -> str:
+    return f"{sum(backend.eligible for backend in pool.backends)}/{len(pool.backends)}"
