@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -18,7 +19,6 @@ from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 ROLE = "rollout"
 START_DEADLINE_S = 30.0
@@ -51,7 +51,7 @@ class GatewayProcess:
 
     async def start(self) -> None:
         """Spawn it and wait until ``/ready`` says that every engine is eligible."""
-        command = [sys.executable, "-m", "trimtab.cli", "serve", "--port", str(self.port)]
+        command = [str(Path(sys.executable).with_name("trimtab")), "serve", "--port", str(self.port)]
         command += ["--role", ROLE, "--model", "tiny", *self._flags]
         for engine in self._engines:
             command += ["--engine", engine]
