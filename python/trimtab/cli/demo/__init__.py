@@ -4,11 +4,11 @@ Only ``click`` is imported here; servers and the live view load when the demo st
 
 Parts: ``workload`` plans sessions from a seed, ``client`` sends one turn, ``driver`` keeps a window of sessions going,
 ``tally`` counts what the clients saw, ``fleet`` runs engines and gateway, ``view`` shows them live, ``reconcile``
-compares the three books, ``summary`` says how it went, ``run`` puts it all together and ``command`` is the surface.
+compares the three books, ``summary`` says how it went, ``run`` puts it all together and ``entry`` is the command line.
 """
 
 from __future__ import annotations
 
-from trimtab.cli.demo.command import command
+from trimtab.cli.demo.entry import command
 
 __all__ = ["command"]

@@ -8,12 +8,11 @@ sessions and flatter the balance.
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING
 
 from trimtab.cli.demo.answer import TurnError
 from trimtab.cli.demo.client import send_turn
-from trimtab.cli.demo.workload import token_ids
+from trimtab.cli.demo.workload import seeded, token_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,8 +78,8 @@ class Driver:
         """Run the turns of one session; a failed turn ends it, since the next one would build on nothing."""
         tally = self._tally
         tally.sessions_started += 1
-        context = token_ids(random.Random(plan.prompt_seed), plan.prompt_tokens, self._vocabulary)
-        tool = random.Random(plan.key)
+        context = token_ids(seeded(plan.prompt_seed), plan.prompt_tokens, self._vocabulary)
+        tool = seeded(plan.key)
         try:
             for turn in plan.turns:
                 context += token_ids(tool, turn.added_tokens, self._vocabulary)

@@ -94,7 +94,9 @@ class Summary:
     @property
     def tokens_per_capacity(self) -> tuple[float, ...]:
         """Output tokens of each engine over its capacity: equal numbers mean an even load."""
-        return tuple(tokens / capacity for tokens, capacity in zip(self.tokens_per_engine, self.capacities, strict=True))
+        return tuple(
+            tokens / capacity for tokens, capacity in zip(self.tokens_per_engine, self.capacities, strict=True)
+        )
 
     @property
     def cv_output_tokens(self) -> float:
@@ -108,7 +110,7 @@ class Summary:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was lost, no session moved and all counts agree. How even the load was is not a part of it."""
+        """Whether nothing was lost, no session moved and all counts agree; how even the load was is not part of it."""
         return not (self.errors or self.sticky_violations or self.leases_open or self.disagreements)
 
     def as_json(self) -> dict[str, object]:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["LogNormal", "SessionPlan", "TurnPlan", "WorkloadConfig", "plan_sessions", "token_ids"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-FIRST_TOKEN_ID = 100  # below it vocabularies keep their special tokens
+__all__ = ["LogNormal", "SessionPlan", "TurnPlan", "WorkloadConfig", "plan_sessions", "seeded", "token_ids"]
+
+FIRST_TOKEN_ID = 1_000  # real vocabularies keep bytes and special tokens below
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class WorkloadConfig:
     turns: LogNormal = LogNormal(4, 0.7, 1, 20)
     output: LogNormal = LogNormal(24, 0.8, 4, 200)
     tool: LogNormal = LogNormal(40, 0.8, 4, 400)
-    pause_s: LogNormal = LogNormal(0.06, 0.7, 0.01, 0.5)
+    pause_s: LogNormal = LogNormal(0.1, 0.7, 0.01, 1.0)
     stream_share: float = 0.5
     vocabulary: int = 32_000
 
@@ -99,9 +102,14 @@ class SessionPlan:
         return sum(turn.output_tokens for turn in self.turns)
 
 
+def seeded(seed: int | str) -> random.Random:
+    """Return a generator that gives the same draws for the same seed."""
+    return random.Random(seed)  # noqa: S311 -- a workload, not a secret
+
+
 def plan_sessions(config: WorkloadConfig, seed: int) -> Iterator[SessionPlan]:
     """Yield sessions without end, group after group, the same ones for the same seed."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     group = 0
     while True:
         prompt_tokens = round(config.prompt.draw(rng))
