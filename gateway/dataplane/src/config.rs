@@ -1,0 +1,122 @@
+//! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
+
+use crate::shared::SharedPool;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything [`crate::start`] needs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address or host name to listen on. Default `127.0.0.1`: binding elsewhere is a decision of the operator.
+    pub host: String,
+    /// Port to listen on; 0 (the default) takes a free one, see [`crate::DataPlane::local_addr`].
+    pub port: u16,
+    /// What is served. With exactly one role the `/<role>` prefix may be dropped by clients.
+    pub roles: Vec<RoleConfig>,
+    /// Unix socket of the control app, which answers every path the data plane does not serve.
+    pub control_socket: Option<PathBuf>,
+    /// Threads of the data plane. Default 2.
+    pub worker_threads: usize,
+    /// Sizes and counts.
+    pub limits: Limits,
+    /// Times.
+    pub timeouts: Timeouts,
+}
+
+impl Config {
+    /// The defaults, serving `roles` on an ephemeral loopback port.
+    #[must_use]
+    pub fn new(roles: Vec<RoleConfig>) -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            roles,
+            control_socket: None,
+            worker_threads: 2,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+/// One role: a path prefix and the models behind it.
+#[derive(Clone, Debug)]
+pub struct RoleConfig {
+    /// The first path segment, for example `rollout`.
+    pub name: String,
+    /// Model name and its pool, in the order they are listed in error messages.
+    pub models: Vec<(String, Arc<SharedPool>)>,
+    /// The model of requests that name none. A sole model is the default by itself.
+    pub default_model: Option<String>,
+    /// Accept any model string when the role has exactly one model. Default off: an unknown model is an error.
+    pub lenient_model: bool,
+}
+
+impl RoleConfig {
+    /// A role with one model, which is its default.
+    #[must_use]
+    pub fn single(name: impl Into<String>, model: impl Into<String>, pool: Arc<SharedPool>) -> Self {
+        Self {
+            name: name.into(),
+            models: vec![(model.into(), pool)],
+            default_model: None,
+            lenient_model: false,
+        }
+    }
+}
+
+/// Sizes and counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest request body in bytes; more is answered 413. Default 512 MiB: prompts with images are large.
+    pub max_body_bytes: u64,
+    /// Backends tried for one request while not one byte of it has been written. Default 3.
+    pub max_attempts: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 512 * 1024 * 1024,
+            max_attempts: 3,
+        }
+    }
+}
+
+/// Times. `None` waits as long as the client does: an RL turn may take minutes to its first byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For name resolution and the TCP handshake with an engine. Default 5 s.
+    pub connect: Duration,
+    /// From the request to the engine's response head. Default none.
+    pub first_byte: Option<Duration>,
+    /// Longest silence of the engine inside a response body. Default none.
+    pub idle: Option<Duration>,
+    /// For the whole request, from its routing to its last byte. Default none.
+    pub total: Option<Duration>,
+    /// Engine connections idle for longer are not used again. Default 4 s: below uvicorn's keep-alive of 5 s, so that
+    /// a request is rarely sent into a connection that the engine is closing at that moment.
+    pub engine_keepalive: Duration,
+    /// How long an engine may take to confirm an abort before the lease counts as ambiguous. Default 2 s.
+    pub abort_grace: Duration,
+    /// Pause between two liveness probes of one backend. Default 1 s.
+    pub probe_interval: Duration,
+    /// A probe without an answer for this long has failed. Default 5 s: a busy engine answers late.
+    pub probe_timeout: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_byte: None,
+            idle: None,
+            total: None,
+            engine_keepalive: Duration::from_secs(4),
+            abort_grace: Duration::from_secs(2),
+            probe_interval: Duration::from_secs(1),
+            probe_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The HTTP data plane of trimtab: proxying, streaming and lease accounting, without Python.
+//!
+//! One [`DataPlane`] owns a listener and its own tokio threads. A request is routed to the pool of its role and
+//! model, leased on one backend, relayed byte for byte, and settled when the response *stream* ends, whatever that
+//! end is: [`shared::LeaseGuard`] is the only thing that counts, so no route can forget to. What the data plane does
+//! not serve itself goes to the control app over a Unix socket.
+//!
+//! Client and engine connection of a request are driven by one task: closing one closes the other in
+//! the same poll, and no byte crosses a thread.
+
+mod client_io;
+pub mod config;
+mod plane;
+mod probe;
+mod request_id;
+mod server;
+mod service;
+pub mod shared;
+pub mod stats;
+mod tracker;
+mod upstream;
+
+pub use config::{Config, Limits, RoleConfig, Timeouts};
+pub use server::{DataPlane, StartError, start};
+pub use shared::{LeaseGuard, SharedPool};
+pub use stats::DataPlaneStatistics;

@@ -1,0 +1,116 @@
+//! What every task of one data plane shares: configuration, routing table, engine connections, counters.
+
+use crate::config::{Config, RoleConfig};
+use crate::request_id::RequestIdSource;
+use crate::server::StartError;
+use crate::shared::SharedPool;
+use crate::stats::Counters;
+use crate::tracker::Tracker;
+use crate::upstream::Upstreams;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+pub(crate) struct Plane {
+    pub(crate) config: Config,
+    pub(crate) roles: Vec<Role>,
+    /// One entry per distinct pool, however many models point to it.
+    pub(crate) pools: Vec<Arc<Upstreams>>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) tasks: Arc<Tracker>,
+    pub(crate) request_ids: RequestIdSource,
+    /// For destructors, which may run on any thread.
+    pub(crate) runtime: Handle,
+}
+
+/// One role with its models resolved.
+pub(crate) struct Role {
+    pub(crate) name: String,
+    pub(crate) models: Vec<(String, Arc<Upstreams>)>,
+    /// Index of the default model.
+    pub(crate) default_model: Option<usize>,
+    pub(crate) lenient_model: bool,
+}
+
+impl Plane {
+    pub(crate) fn new(config: Config, runtime: Handle) -> Result<Arc<Self>, StartError> {
+        let counters = Arc::new(Counters::default());
+        let mut pools = Vec::new();
+        let mut roles: Vec<Role> = Vec::with_capacity(config.roles.len());
+        for role in &config.roles {
+            if roles.iter().any(|known| known.name == role.name) {
+                return Err(invalid(format!("role {:?} is configured twice", role.name)));
+            }
+            roles.push(resolve(role, &mut pools, &counters, &config)?);
+        }
+        Ok(Arc::new(Self {
+            config,
+            roles,
+            pools,
+            counters,
+            tasks: Arc::default(),
+            request_ids: RequestIdSource::new(),
+            runtime,
+        }))
+    }
+
+    pub(crate) fn close_idle_connections(&self) {
+        for pool in &self.pools {
+            pool.close_idle();
+        }
+    }
+}
+
+fn resolve(
+    role: &RoleConfig,
+    pools: &mut Vec<Arc<Upstreams>>,
+    counters: &Arc<Counters>,
+    config: &Config,
+) -> Result<Role, StartError> {
+    if role.name.is_empty() || role.name.contains(['/', '?', '#']) {
+        return Err(invalid(format!("role name {:?} cannot be a path segment", role.name)));
+    }
+    if role.models.is_empty() {
+        return Err(invalid(format!(
+            "role {:?} has no model; give it at least one",
+            role.name
+        )));
+    }
+    let default_model = match &role.default_model {
+        None => (role.models.len() == 1).then_some(0),
+        Some(name) => match role.models.iter().position(|(model, _)| model == name) {
+            Some(index) => Some(index),
+            None => {
+                return Err(invalid(format!(
+                    "default model {name:?} of role {:?} is not one of its models",
+                    role.name
+                )));
+            }
+        },
+    };
+    let mut find = |shared: &Arc<SharedPool>| -> Arc<Upstreams> {
+        if let Some(known) = pools.iter().find(|known| Arc::ptr_eq(known.shared(), shared)) {
+            return Arc::clone(known);
+        }
+        let added = Arc::new(Upstreams::new(
+            Arc::clone(shared),
+            Arc::clone(counters),
+            &config.timeouts,
+        ));
+        pools.push(Arc::clone(&added));
+        added
+    };
+    Ok(Role {
+        name: role.name.clone(),
+        models: role
+            .models
+            .iter()
+            .map(|(name, pool)| (name.clone(), find(pool)))
+            .collect(),
+        default_model,
+        lenient_model: role.lenient_model,
+    })
+}
+
+fn invalid(message: String) -> StartError {
+    StartError::InvalidConfig { message }
+}

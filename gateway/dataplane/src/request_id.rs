@@ -1,0 +1,131 @@
+//! Ids of executions: the ones we make, and the ones that may safely be used in an abort.
+
+use bytes::Bytes;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Ids shorter than this are not used in an abort when they could be the beginning of one of ours.
+const SHORTEST_UNIQUE_PREFIX: usize = 8;
+
+/// Makes ids of 32 hex digits that are unique in this process and, with 64 random bits, among gateways.
+///
+/// The length is fixed on purpose: SGLang aborts every request whose id *starts with* the given one.
+pub(crate) struct RequestIdSource {
+    process: u64,
+    next: AtomicU64,
+}
+
+impl RequestIdSource {
+    pub(crate) fn new() -> Self {
+        // The standard library seeds each `RandomState` from the system's random numbers.
+        let random = RandomState::new();
+        Self {
+            process: random.hash_one("process"),
+            next: AtomicU64::new(random.hash_one("first")),
+        }
+    }
+
+    /// A new id, as the text between the quotes of a JSON string.
+    pub(crate) fn next(&self) -> String {
+        let count = self.next.fetch_add(1, Relaxed);
+        format!("{:016x}{:016x}", self.process, scatter(count))
+    }
+}
+
+/// A one-to-one mix of all bits (the finaliser of splitmix64), so that consecutive ids do not look alike.
+fn scatter(count: u64) -> u64 {
+    let mut x = count;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The ids by which one HTTP request can be aborted, as JSON string literals with their quotes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AbortIds(Vec<Bytes>);
+
+impl AbortIds {
+    /// The one id we spliced in.
+    pub(crate) fn ours(id: &str) -> Self {
+        Self(vec![Bytes::from(format!("\"{id}\""))])
+    }
+
+    /// The ids of a client's `rid`: a string, or a list of strings for a batch.
+    ///
+    /// Left out are ids that would abort other people's requests too, because aborting is by prefix: the empty one,
+    /// and short ones that could begin an id of ours. Such a request is ended by closing its connection alone.
+    pub(crate) fn of_client(raw: &Bytes) -> Self {
+        Self(string_literals(raw).filter(|literal| is_safe_prefix(literal)).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.0.iter()
+    }
+}
+
+fn is_safe_prefix(literal: &Bytes) -> bool {
+    let text = &literal[1..literal.len() - 1];
+    text.len() >= SHORTEST_UNIQUE_PREFIX || text.iter().any(|byte| !byte.is_ascii_hexdigit())
+}
+
+/// The string literals in `raw`, which is one JSON string or an array that was checked to be well-formed.
+fn string_literals(raw: &Bytes) -> impl Iterator<Item = Bytes> {
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        let start = position + memchr::memchr(b'"', &raw[position..])?;
+        let mut end = start + 1;
+        loop {
+            end += memchr::memchr2(b'"', b'\\', &raw[end..])?;
+            if raw[end] == b'"' {
+                break;
+            }
+            end += 2;
+        }
+        position = end + 1;
+        Some(raw.slice(start..position))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn ids(raw: &'static str) -> Vec<String> {
+        AbortIds::of_client(&Bytes::from_static(raw.as_bytes()))
+            .iter()
+            .map(|id| String::from_utf8_lossy(id).into_owned())
+            .collect()
+    }
+
+    /// Ids have one length, so that none is a prefix of another, and do not repeat.
+    #[test]
+    fn ids_are_unique_and_of_one_length() {
+        let source = RequestIdSource::new();
+        let made: HashSet<String> = (0..10_000).map(|_| source.next()).collect();
+        assert_eq!(made.len(), 10_000);
+        assert!(
+            made.iter()
+                .all(|id| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+        );
+    }
+
+    /// A client's id is used as it was written, a batch's ids one by one.
+    #[test]
+    fn ids_of_clients() {
+        assert_eq!(ids(r#""job-1""#), [r#""job-1""#]);
+        assert_eq!(ids(r#"["job-\"1\"", "job\\"]"#), [r#""job-\"1\"""#, r#""job\\""#]);
+    }
+
+    /// Aborting is by prefix: ids that could hit requests of others are never sent.
+    #[test]
+    fn dangerous_ids_are_left_out() {
+        assert!(ids(r#""""#).is_empty());
+        assert!(ids(r#""a1""#).is_empty());
+        assert_eq!(ids(r#"["", "a1", "0123456789abcdef"]"#), [r#""0123456789abcdef""#]);
+    }
+}

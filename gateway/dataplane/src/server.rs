@@ -1,0 +1,267 @@
+//! The running data plane: listener, connection tasks, threads, and an orderly end.
+
+use crate::client_io::{ClientIo, ClientSignals};
+use crate::config::Config;
+use crate::plane::Plane;
+use crate::probe;
+use crate::service::{Connection, answer};
+use crate::stats::{DataPlaneStatistics, Gauge, add};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use parking_lot::Mutex;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// Connections the kernel holds for us between two turns of the accept loop.
+const ACCEPT_BACKLOG: i32 = 4096;
+/// Pause after a failed accept: descriptors that ran out come back when a request ends, not when we spin.
+const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+/// Longest request head; also what is read and buffered at once per client connection.
+const BUFFER_BYTES: usize = 128 * 1024;
+/// What the threads get to leave after everything was told to end (only name resolution can be that slow).
+const THREAD_JOIN: Duration = Duration::from_secs(1);
+
+/// Why a data plane did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration contradicts itself.
+    InvalidConfig {
+        /// What is wrong and where.
+        message: String,
+    },
+    /// The address cannot be listened on.
+    Listen {
+        /// `host:port` as configured.
+        address: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The threads could not be started.
+    Runtime {
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidConfig { message } => f.write_str(message),
+            Self::Listen { address, source } if source.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "cannot listen on {address}: the port is taken; stop the process that holds it, or choose another port \
+                 (0 takes a free one)"
+            ),
+            Self::Listen { address, source } => write!(
+                f,
+                "cannot listen on {address}: {source}; give a host of this machine and a port you may bind"
+            ),
+            Self::Runtime { source } => write!(f, "cannot start the data plane's threads: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::InvalidConfig { .. } => None,
+            Self::Listen { source, .. } | Self::Runtime { source } => Some(source),
+        }
+    }
+}
+
+/// Where the data plane is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Serving,
+    /// No new connection, no keep-alive; what runs may finish.
+    Draining,
+    /// Whatever still runs is dropped, which settles its lease.
+    Cut,
+}
+
+/// A running data plane. Dropping it cuts what is in flight; see [`DataPlane::shutdown`].
+pub struct DataPlane {
+    local_addr: SocketAddr,
+    plane: Arc<Plane>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    runtime: Runtime,
+    phase: watch::Sender<Phase>,
+}
+
+/// Binds, starts the threads, and serves until [`DataPlane::shutdown`].
+pub fn start(config: Config) -> Result<DataPlane, StartError> {
+    let (host, port, worker_threads) = (config.host.clone(), config.port, config.worker_threads.max(1));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(worker_threads)
+        .thread_name("trimtab-data")
+        .enable_all()
+        .build()
+        .map_err(|source| StartError::Runtime { source })?;
+    let listen_error = |source| StartError::Listen {
+        address: format!("{host}:{port}"),
+        source,
+    };
+    let listener = listen(&host, port).map_err(listen_error)?;
+    let (listener, local_addr) = {
+        let _context = runtime.enter();
+        let listener = TcpListener::from_std(listener.into()).map_err(listen_error)?;
+        let local_addr = listener.local_addr().map_err(listen_error)?;
+        (listener, local_addr)
+    };
+    let plane = Plane::new(config, runtime.handle().clone())?;
+    let (phase, watcher) = watch::channel(Phase::Serving);
+    runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
+    runtime.spawn(probe::run(Arc::clone(&plane)));
+    Ok(DataPlane {
+        local_addr,
+        plane,
+        running: Mutex::new(Some(Running { runtime, phase })),
+    })
+}
+
+impl DataPlane {
+    /// The address it listens on, with the real port when 0 was asked for.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// A snapshot of the counters; also valid after [`DataPlane::shutdown`].
+    #[must_use]
+    pub fn statistics(&self) -> DataPlaneStatistics {
+        self.plane.counters.snapshot()
+    }
+
+    /// Stops accepting, lets what is in flight finish for `grace`, then cuts it; every lease is settled and every
+    /// thread joined when this returns. It takes at most `grace`, plus the abort grace for executions that were cut.
+    ///
+    /// A second call, also a concurrent one, returns when the first is done.
+    pub fn shutdown(&self, grace: Duration) {
+        let mut slot = self.running.lock();
+        let Some(running) = slot.take() else { return };
+        let plane = Arc::clone(&self.plane);
+        // A thread of its own: waiting for a runtime is forbidden on threads that belong to another one.
+        let stopper = std::thread::spawn(move || running.stop(&plane, grace));
+        // An error is a panic in `stop`; the runtime was then dropped by unwinding, which is what remained to do.
+        let _ = stopper.join();
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}
+
+impl fmt::Debug for DataPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataPlane")
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    fn stop(self, plane: &Plane, grace: Duration) {
+        self.phase.send_replace(Phase::Draining);
+        self.runtime.block_on(async {
+            let _ = tokio::time::timeout(grace, plane.tasks.idle()).await;
+            self.phase.send_replace(Phase::Cut);
+            // Cutting a connection starts the aborts of its execution, which get their usual time.
+            let aborts = plane.config.timeouts.abort_grace + ACCEPT_RETRY;
+            let _ = tokio::time::timeout(aborts, plane.tasks.idle()).await;
+        });
+        plane.close_idle_connections();
+        self.runtime.shutdown_timeout(THREAD_JOIN);
+    }
+}
+
+/// A listening socket on the first address `host` stands for that can be bound.
+fn listen(host: &str, port: u16) -> io::Result<Socket> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut refusal = io::Error::new(io::ErrorKind::NotFound, "the host name stands for no address");
+    for address in (host, port).to_socket_addrs()? {
+        match bind(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(ACCEPT_BACKLOG)?;
+    Ok(socket)
+}
+
+async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver<Phase>) {
+    let mut changes = phase.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = changes.changed() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _peer)) => {
+                add(&plane.counters.connections_total);
+                tokio::spawn(serve(Arc::clone(&plane), stream, phase.clone()));
+            }
+            Err(_) => {
+                add(&plane.counters.accept_errors);
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Serves one client connection until either side closes it.
+///
+/// Returning drops hyper's connection and with it the request in flight, whose [`crate::exchange::Exchange`] settles
+/// the lease; that is the one path for a client that went away, for a shutdown that cuts, and for a panic.
+async fn serve(plane: Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
+    let _running = plane.tasks.enter();
+    let _open = Gauge::raise(&plane.counters, |counters| &counters.connections);
+    // Without it an event of 40 bytes may wait for the acknowledgement of the one before.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let signals = Arc::new(ClientSignals::default());
+    let io = ClientIo::new(stream, Arc::clone(&signals));
+    let connection = Arc::new(Connection { plane, signals });
+    let service = service_fn(move |request| answer(Arc::clone(&connection), request));
+    let mut connection = pin!(
+        http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(io, service)
+    );
+    loop {
+        tokio::select! {
+            biased;
+            // The error is for nobody: the client is gone or spoke no HTTP, and hyper has answered what it could.
+            _ = connection.as_mut() => return,
+            changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
+                (Ok(()), Phase::Serving) => {}
+                (Ok(()), Phase::Draining) => connection.as_mut().graceful_shutdown(),
+                (Ok(()), Phase::Cut) | (Err(_), _) => return,
+            },
+        }
+    }
+}
