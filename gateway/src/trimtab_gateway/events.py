@@ -25,7 +25,9 @@ def log_events(pools: Iterable[Pool]) -> None:
     """Drain the events of every pool into the log."""
     for pool in pools:
         lines, dropped = pool.take_events()
-        counted = Counter(lines).most_common() if len(lines) > MAX_LINES else list(Counter(lines).items())
+        counted = list(Counter(lines).items())
+        if len(counted) > MAX_LINES:
+            counted.sort(key=lambda entry: not entry[0].startswith("backend"))
         for line, times in counted[:MAX_LINES]:
             fields = {"times": times} if times > 1 else {}
             logger.info(line, pool=pool.name, **fields)

@@ -127,7 +127,7 @@ class RoleConfig:
         if self.lenient_model and len(names) > 1:
             raise ConfigError(
                 "lenient_model",
-                f"true is refused: it ignores the name a client sends, and this role has {_listed(names)} to tell apart",
+                f"true is refused: it ignores the name a client sends, and this role has {_listed(names)}",
             )
         owners: dict[str, str] = {}
         for model in self.models:

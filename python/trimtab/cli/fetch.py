@@ -1,0 +1,63 @@
+"""One HTTP GET with the standard library: proxies ignored, redirects refused, errors that say what to do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+TIMEOUT_S = 5.0
+_OK = 200
+
+
+def fetch_json(base_url: str, path: str) -> dict[str, Any]:
+    """The JSON object at ``base_url`` + ``path``.
+
+    Raises:
+        click.ClickException: Nothing listens there, or what listens is no trimtab gateway.
+    """
+    connection = _connection(base_url)
+    try:
+        connection.request("GET", path, headers={"Accept": "application/json"})
+        response = connection.getresponse()
+        status, body = response.status, response.read()
+    except TimeoutError:
+        raise click.ClickException(f"{base_url} accepted no request or sent no answer within {TIMEOUT_S:g} s") from None
+    except ConnectionRefusedError:
+        raise click.ClickException(
+            f"nothing listens on {base_url}; start a gateway with 'trimtab serve', or say where it is with --url"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise click.ClickException(f"{base_url} cannot be asked: {str(error) or type(error).__name__}") from None
+    finally:
+        connection.close()
+    document = _parsed(body)
+    if status == _OK and document is not None:
+        return document
+    reported = (document or {}).get("error")
+    reason = reported.get("message") if isinstance(reported, dict) else None
+    raise click.ClickException(
+        f"{base_url}{path} answered {status}" + (f": {reason}" if reason else "; is it a trimtab gateway?")
+    )
+
+
+def _connection(base_url: str) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise click.UsageError(f"--url {base_url!r} is refused: {error}") from None
+    if parts.scheme != "http" or not host or parts.path.strip("/") or parts.username is not None:
+        raise click.UsageError(f"--url {base_url!r} is refused: it must be like http://127.0.0.1:8080")
+    return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT_S)
+
+
+def _parsed(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

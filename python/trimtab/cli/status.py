@@ -1,0 +1,28 @@
+"""``trimtab status``: what a running gateway says about itself. Needs nothing but the client package."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from trimtab.cli.fetch import fetch_json
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+@click.command("status")
+@click.option("--url", default=DEFAULT_URL, show_default=True, help="Base URL of the gateway.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's status document as JSON.")
+def command(url: str, *, as_json: bool) -> None:
+    """Show pools, engines, load and health of a running gateway.
+
+    Exit code 0 means the gateway answered, ready or not; 1 that it did not.
+    """
+    document = fetch_json(url, "/status")
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    from trimtab.cli.status_view import print_status
+
+    print_status(url, document)
