@@ -79,7 +79,7 @@ async def test_a_signal_stops_everything_cleanly(signum: signal.Signals, code: i
 
 def test_without_the_gateway_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client-only install gets the pip command instead of an import error."""
-    monkeypatch.setattr(entry, "PACKAGES", {"trimtab_gateway_missing": "trimtab-gateway"})
+    monkeypatch.setattr(entry, "SERVER_PACKAGES", {"trimtab_gateway_missing": "trimtab-gateway"})
     result = CliRunner().invoke(command)
     assert result.exit_code == 1
     assert "pip install trimtab-gateway" in result.output

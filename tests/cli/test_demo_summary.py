@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from trimtab.cli.demo.answer import TurnError, TurnResult, read_answer
-from trimtab.cli.demo.reconcile import Counts, find_disagreements
+from trimtab.cli.demo.reconcile import Counts, find_disagreements, find_moves
 from trimtab.cli.demo.report import report
 from trimtab.cli.demo.summary import Summary, coefficient_of_variation
 from trimtab.cli.demo.tally import Tally
@@ -120,6 +120,12 @@ def test_books_that_differ_are_named_with_their_counts() -> None:
     assert [line.split(":")[0] for line in lines] == ["a", "b"]
     assert "engines: nothing" in lines[0]
     assert "gateway: 1 requests, 9 tokens" in lines[1]
+
+
+def test_a_session_that_two_engines_have_seen_is_named() -> None:
+    """The engines' own records are enough to tell that a session moved."""
+    assert find_moves({"a": {"s", "t"}, "b": {"u"}}) == []
+    assert find_moves({"a": ["s", "t"], "b": ["t"]}) == ["session t ran on a and b"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

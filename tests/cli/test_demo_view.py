@@ -16,7 +16,6 @@ ROWS = tuple(
     EngineRow(
         engine=f"sim-{index}",
         capacity=capacity,
-        slots=capacity,
         outstanding=capacity - 1,
         sessions=capacity * 2,
         output_tokens=10_000 * capacity,

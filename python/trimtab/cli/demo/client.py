@@ -23,7 +23,8 @@ async def send_turn(
     Args:
         http: The client that holds the connections.
         url: Address of the gateway's ``/generate``.
-        session: Key of the session, sent as ``x-trimtab-session``.
+        session: Key of the session. It goes out as ``x-session-id``, which the gateway hands on, so that the engine too
+            keeps a record of it.
         input_ids: The whole context so far.
         output_tokens: Tokens to generate, exactly.
         stream: Whether to ask for an event stream.
@@ -33,7 +34,7 @@ async def send_turn(
     """
     sampling = {"max_new_tokens": output_tokens, "ignore_eos": True}
     body = orjson.dumps({"input_ids": input_ids, "sampling_params": sampling, "stream": stream})
-    headers = {"content-type": "application/json", "x-trimtab-session": session}
+    headers = {"content-type": "application/json", "x-session-id": session}
     try:
         async with http.post(url, data=body, headers=headers) as response:
             payload = await response.read()

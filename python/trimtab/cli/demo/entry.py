@@ -9,10 +9,11 @@ import sys
 
 import click
 
+from trimtab.cli.lazy import SERVER_PACKAGES
+
 __all__ = ["command"]
 
 MOST_ENGINES = 16  # all of them, the gateway and the clients share this machine
-PACKAGES = {"trimtab_gateway": "trimtab-gateway", "trimtab_manager": "trimtab-manager"}
 
 
 @click.command("demo")
@@ -39,7 +40,7 @@ def command(engines: int, seconds: float, seed: int, as_json: bool) -> None:
     it, and shows where they run. Ends with a summary, and with exit code 0 when no request failed, no session moved, no
     lease stayed open and the gateway's, the engines' and the clients' counts agree.
     """
-    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    missing = [package for module, package in SERVER_PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise click.ClickException(
             f"the demo runs the gateway and simulated engines, and {' and '.join(missing)} is not installed here."

@@ -94,7 +94,15 @@ class Fleet:
 
     def engine_book(self) -> dict[str, Counts]:
         """Return finished requests and generated tokens by engine, as each engine counted them itself."""
-        raise NotImplementedError
+        counts = {}
+        for engine in self.engines:
+            own = engine.sim.statistics()
+            counts[engine.name] = Counts(own.requests_finished, own.generated_tokens)
+        return counts
+
+    def engine_sessions(self) -> dict[str, set[str]]:
+        """Return the keys of the sessions that each engine has seen; of very many it remembers the latest."""
+        return {engine.name: set(engine.sim.statistics().sessions) for engine in self.engines}
 
     async def ready(self) -> None:
         """Wait until the gateway has reached every engine.

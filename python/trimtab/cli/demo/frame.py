@@ -15,8 +15,7 @@ class EngineRow:
 
     Attributes:
         engine: Its id.
-        capacity: Its capacity in the router.
-        slots: Requests it can run at once.
+        capacity: Its capacity in the router, and the number of requests it can run at once.
         outstanding: Leases open on it.
         sessions: Sessions pinned to it.
         output_tokens: Tokens it has generated.
@@ -26,7 +25,6 @@ class EngineRow:
 
     engine: str
     capacity: float
-    slots: int
     outstanding: int
     sessions: int
     output_tokens: int

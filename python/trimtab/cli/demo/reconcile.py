@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-__all__ = ["Counts", "find_disagreements"]
+__all__ = ["Counts", "find_disagreements", "find_moves"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,19 @@ def find_disagreements(books: Mapping[str, Mapping[str, Counts]]) -> list[str]:
             told = "; ".join(f"{party}: {_tell(counts)}" for party, counts in entries.items())
             lines.append(f"{engine}: the counts differ ({told})")
     return lines
+
+
+def find_moves(sessions: Mapping[str, Collection[str]]) -> list[str]:
+    """Return one line per session that more than one engine has seen.
+
+    Args:
+        sessions: Keys of the sessions that each engine has a record of, by engine id.
+    """
+    seen: dict[str, list[str]] = {}
+    for engine, keys in sessions.items():
+        for key in keys:
+            seen.setdefault(key, []).append(engine)
+    return [f"session {key} ran on {' and '.join(engines)}" for key, engines in seen.items() if len(engines) > 1]
 
 
 def _tell(counts: Counts | None) -> str:

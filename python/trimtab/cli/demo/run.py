@@ -11,7 +11,7 @@ import aiohttp
 from trimtab.cli.demo.driver import Driver
 from trimtab.cli.demo.fleet import Fleet, running_fleet
 from trimtab.cli.demo.frame import EngineRow, Frame
-from trimtab.cli.demo.reconcile import Counts, find_disagreements
+from trimtab.cli.demo.reconcile import Counts, find_disagreements, find_moves
 from trimtab.cli.demo.summary import Summary
 from trimtab.cli.demo.tally import Tally
 from trimtab.cli.demo.view import watching
@@ -95,7 +95,6 @@ def _frame(config: DemoConfig, fleet: Fleet, tally: Tally, elapsed_s: float) -> 
             EngineRow(
                 engine=engine.name,
                 capacity=engine.capacity,
-                slots=engine.slots,
                 outstanding=standing[engine.name].outstanding,
                 sessions=standing[engine.name].sessions,
                 output_tokens=tally.engines[engine.name].output_tokens,
@@ -124,5 +123,5 @@ def _conclude(fleet: Fleet, tally: Tally, elapsed_s: float) -> Summary:
         [engine.capacity for engine in fleet.engines],
         elapsed_s=elapsed_s,
         leases_open=fleet.leases_open(),
-        disagreements=find_disagreements(books),
+        disagreements=find_disagreements(books) + find_moves(fleet.engine_sessions()),
     )

@@ -70,7 +70,7 @@ def _print_line(console: Console, frame: Frame) -> None:
 
 def plain_line(frame: Frame) -> str:
     """Return a frame as one line of plain text."""
-    load = " ".join(f"{row.engine} {row.outstanding}/{row.slots}" for row in frame.rows)
+    load = " ".join(f"{row.engine} {row.outstanding}/{row.capacity:g}" for row in frame.rows)
     return f"{frame.elapsed_s:5.1f} s | {load} | {_progress(frame)} | {_evenness(frame)} | {_faults(frame)}"
 
 
@@ -97,19 +97,19 @@ def _engine_table(frame: Frame, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, width=width, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("engine", no_wrap=True)
     table.add_column("capacity", justify="right", no_wrap=True)
-    table.add_column("running", ratio=1)
+    table.add_column("load", ratio=1)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("sessions", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True, min_width=7)
     table.add_column("per capacity", justify="right", no_wrap=True, min_width=12)
-    table.add_column("cached", justify="right", no_wrap=True)
+    table.add_column("cache", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for row in frame.rows:
         table.add_row(
             row.engine,
             f"{row.capacity:g}",
             _load_bar(row),
-            f"{row.outstanding}/{row.slots}",
+            f"{row.outstanding}/{row.capacity:g}",
             str(row.sessions),
             f"{row.output_tokens:,}",
             _share(row, frame.mean_tokens_per_capacity),
@@ -120,15 +120,15 @@ def _engine_table(frame: Frame, width: int) -> Table:
 
 
 def _load_bar(row: EngineRow) -> ProgressBar:
-    """Return the bar of open leases over slots; yellow when some of them have to queue in the engine."""
-    style = "yellow" if row.outstanding > row.slots else "green"
-    return ProgressBar(total=row.slots, completed=row.outstanding, complete_style=style, finished_style=style)
+    """Return the bar of open leases over capacity; yellow when some of them have to queue in the engine."""
+    style = "yellow" if row.outstanding > row.capacity else "green"
+    return ProgressBar(total=row.capacity, completed=row.outstanding, complete_style=style, finished_style=style)
 
 
 def _share(row: EngineRow, mean: float) -> Text:
     """Return tokens per capacity, and how far that is from the fleet's mean."""
     deviation = row.tokens_per_capacity / mean - 1 if mean else 0.0
-    return Text(f"{row.tokens_per_capacity:,.0f}").append(f" {deviation:+6.1%}", style="dim")
+    return Text(f"{row.tokens_per_capacity:,.0f}").append(f" {deviation:+5.1%}", style="dim")
 
 
 def _progress(frame: Frame) -> str:

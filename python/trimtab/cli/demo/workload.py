@@ -69,7 +69,7 @@ class WorkloadConfig:
 
     group_size: int = 8
     prompt: LogNormal = LogNormal(400, 0.4, 64, 1_600)
-    turns: LogNormal = LogNormal(4, 0.7, 1, 20)
+    turns: LogNormal = LogNormal(4, 0.65, 1, 16)
     output: LogNormal = LogNormal(24, 0.8, 4, 200)
     tool: LogNormal = LogNormal(40, 0.8, 4, 400)
     pause_s: LogNormal = LogNormal(0.1, 0.7, 0.01, 1.0)
