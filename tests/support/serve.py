@@ -20,6 +20,7 @@ from tests.support.ports import free_ports
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+COMMAND = (str(Path(sys.executable).with_name("trimtab")), "serve")
 ROLE = "rollout"
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
@@ -51,8 +52,7 @@ class GatewayProcess:
 
     async def start(self) -> None:
         """Spawn it and wait until ``/ready`` says that every engine is eligible."""
-        command = [str(Path(sys.executable).with_name("trimtab")), "serve", "--port", str(self.port)]
-        command += ["--role", ROLE, "--model", "tiny", *self._flags]
+        command = [*COMMAND, "--port", str(self.port), "--role", ROLE, "--model", "tiny", *self._flags]
         for engine in self._engines:
             command += ["--engine", engine]
         with self._log.open("wb") as output:
