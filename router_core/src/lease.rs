@@ -167,3 +167,6 @@ impl Ledger {
         self.open.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

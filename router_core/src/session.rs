@@ -95,6 +95,11 @@ impl SessionTable {
     }
 
     pub(crate) fn len(&self) -> usize {
+        debug_assert_eq!(
+            self.index.len(),
+            self.sessions.len() as usize,
+            "every session is in the index"
+        );
         self.index.len()
     }
 

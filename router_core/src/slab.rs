@@ -10,6 +10,9 @@ pub(crate) struct Handle {
     pub(crate) generation: u32,
 }
 
+/// The first generation of a slot; not 0, so that no handle is all zeros, which readers of logs take for "none".
+const FIRST_GENERATION: u32 = 1;
+
 #[derive(Debug)]
 enum Content<T> {
     Occupied(T),
@@ -52,10 +55,13 @@ impl<T> Slab<T> {
             let index = u32::try_from(self.slots.len()).unwrap_or(NIL);
             assert!(index < NIL, "a pool has fewer than 2^32 - 1 sessions and open leases");
             self.slots.push(Slot {
-                generation: 0,
+                generation: FIRST_GENERATION,
                 content: Content::Occupied(value),
             });
-            return Handle { index, generation: 0 };
+            return Handle {
+                index,
+                generation: FIRST_GENERATION,
+            };
         }
         let index = self.first_vacant;
         let slot = &mut self.slots[index as usize];

@@ -26,6 +26,11 @@ impl Pool {
     /// changed, and a pin stays where it was.
     pub fn acquire(&mut self, request: &AcquireRequest<'_>, now: Timestamp) -> Result<Grant, Error> {
         let now = self.advance(now);
+        if let Some(key) = request.session
+            && !(1..=MAX_KEY_BYTES).contains(&key.len())
+        {
+            return Err(Error::InvalidSessionKey { length: key.len() });
+        }
         if let Some(limit) = self.config.max_outstanding
             && self.leases.len() >= limit
         {
@@ -38,9 +43,6 @@ impl Pool {
             let slot = self.choose(request.exclude)?;
             return Ok(self.grant(slot, None, PickReason::NoSession));
         };
-        if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
-            return Err(Error::InvalidSessionKey { length: key.len() });
-        }
         let hash = self.sessions.hash(key);
         match self.sessions.find(hash, key) {
             Some(session) => self.acquire_known(session, request.exclude, now),
@@ -61,7 +63,7 @@ impl Pool {
         };
         let slot = self.choose(exclude)?;
         self.unpin(pin);
-        let to = &mut self.backends.at_mut(slot);
+        let to = self.backends.at_mut(slot);
         to.sessions += 1;
         let to = Arc::clone(&to.info);
         self.sessions.set_pin(session, to.reference);
@@ -81,8 +83,8 @@ impl Pool {
     }
 
     fn acquire_new(&mut self, hash: u64, key: &str, exclude: &[BackendRef], now: Timestamp) -> Result<Grant, Error> {
-        let slot = self.choose(exclude)?;
         self.expire_sessions(EXPIRED_PER_NEW_SESSION, now);
+        let slot = self.choose(exclude)?;
         if self.sessions.is_full() && !self.evict_session() {
             return Ok(self.grant(slot, None, PickReason::TableFull));
         }

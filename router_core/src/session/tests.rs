@@ -1,1 +1,145 @@
+use super::{Ended, INLINE_BYTES, MAX_KEY_BYTES, Session, SessionTable};
+use crate::membership::{BackendRef, BackendSpec, Membership};
+use crate::slab::Handle;
+use crate::time::Timestamp;
+use proptest::prelude::*;
+use std::time::Duration;
 
+const TTL: Duration = Duration::from_nanos(10);
+
+fn table() -> SessionTable {
+    SessionTable::new(TTL, 100, 7)
+}
+
+fn some_backend() -> BackendRef {
+    let mut membership = Membership::new(0);
+    membership
+        .admit(BackendSpec::parse("h:1", 1.0).expect("valid"))
+        .expect("new");
+    membership.at(0).info.reference
+}
+
+fn begin(table: &mut SessionTable, key: &str) -> Handle {
+    let session = table.insert(table.hash(key), key, some_backend());
+    table.open_first_lease(session);
+    session
+}
+
+fn find(table: &SessionTable, key: &str) -> Option<Handle> {
+    table.find(table.hash(key), key)
+}
+
+/// Keys around the in-place size, and the longest, are told apart by every byte.
+#[test]
+fn keys_of_every_length() {
+    let mut table = table();
+    let lengths = [1, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, MAX_KEY_BYTES];
+    let keys = lengths.map(|length| ("x".repeat(length), "x".repeat(length - 1) + "y"));
+    for (one, other) in &keys {
+        let handles = (begin(&mut table, one), begin(&mut table, other));
+        assert_eq!(
+            (find(&table, one), find(&table, other)),
+            (Some(handles.0), Some(handles.1))
+        );
+    }
+    assert_eq!(table.len(), 2 * keys.len());
+    assert_eq!(find(&table, ""), None);
+}
+
+/// An entry stays small: with its share of the index it is far below the promised 200 bytes.
+#[test]
+fn entries_are_small() {
+    assert!(size_of::<Session>() <= 72, "{}", size_of::<Session>());
+}
+
+/// A session with an open lease never expires; afterwards its time begins anew.
+#[test]
+fn time_to_live_counts_idleness() {
+    let mut table = table();
+    let session = begin(&mut table, "s");
+    assert!(!table.has_expired(session, Timestamp::MAX));
+    assert_eq!(table.longest_idle(), None);
+    table.close_lease(session, Timestamp::from_nanos(1000));
+    assert!(!table.has_expired(session, Timestamp::from_nanos(1010)));
+    assert!(table.has_expired(session, Timestamp::from_nanos(1011)));
+    assert_eq!(table.longest_idle(), Some(session));
+}
+
+/// Settling a lease of a session that was closed meanwhile touches nobody, even when the slot has a new session.
+#[test]
+fn leases_outlive_their_session() {
+    let mut table = table();
+    let old = begin(&mut table, "s");
+    let ended = Ended {
+        backend: some_backend(),
+        open_leases: 1,
+    };
+    assert_eq!(table.remove(old), Some(ended));
+    let new = begin(&mut table, "s");
+    table.close_lease(old, Timestamp::ZERO);
+    assert_eq!(table.longest_idle(), None);
+    assert_eq!(table.remove(old), None);
+    assert_eq!(table.remove(new), Some(ended));
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Open(u8),
+    Close(u8),
+    Remove(u8),
+}
+
+proptest! {
+    /// The idle chain is exactly the idle sessions, in the order in which they became idle.
+    #[test]
+    fn the_chain_is_ordered_by_idleness(
+        operations in prop::collection::vec(
+            (0u8..3, 0u8..8).prop_map(|(kind, key)| match kind {
+                0 => Operation::Open(key),
+                1 => Operation::Close(key),
+                _ => Operation::Remove(key),
+            }),
+            0..150,
+        ),
+    ) {
+        let mut table = table();
+        let mut open = [None::<u32>; 8];
+        let mut idle: Vec<u8> = Vec::new();
+        for (time, operation) in (0u64..).zip(operations) {
+            let (Operation::Open(key) | Operation::Close(key) | Operation::Remove(key)) = operation;
+            let name = key.to_string();
+            let count = open[usize::from(key)];
+            match (operation, find(&table, &name)) {
+                (Operation::Open(_), None) => {
+                    begin(&mut table, &name);
+                    open[usize::from(key)] = Some(1);
+                }
+                (Operation::Open(_), Some(session)) => {
+                    table.open_lease(session);
+                    open[usize::from(key)] = count.map(|count| count + 1);
+                    idle.retain(|other| *other != key);
+                }
+                (Operation::Close(_), Some(session)) if count > Some(0) => {
+                    table.close_lease(session, Timestamp::from_nanos(time));
+                    open[usize::from(key)] = count.map(|count| count - 1);
+                    if count == Some(1) {
+                        idle.push(key);
+                    }
+                }
+                (Operation::Remove(_), Some(session)) => {
+                    table.remove(session);
+                    open[usize::from(key)] = None;
+                    idle.retain(|other| *other != key);
+                }
+                _ => {}
+            }
+            prop_assert_eq!(table.len(), open.iter().flatten().count());
+        }
+        for key in idle {
+            let session = table.longest_idle().expect("as many as expected");
+            prop_assert_eq!(Some(session), find(&table, &key.to_string()));
+            table.remove(session);
+        }
+        prop_assert_eq!(table.longest_idle(), None);
+    }
+}

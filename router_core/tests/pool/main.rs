@@ -1,0 +1,8 @@
+//! Tests of the pool through its public face only, with time moved by hand.
+
+mod balance_cases;
+mod fairness;
+mod interleavings;
+mod model;
+mod session_cases;
+mod support;
