@@ -30,11 +30,11 @@ $(BIN)/python:
 	@echo "creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "trimtab needs Python >= 3.10; set PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(STAMPS)/installed: $(MANIFESTS) $(RUST) | $(BIN)/python
 	@command -v cargo >/dev/null || { echo "trimtab needs a Rust toolchain (cargo) on PATH to build its extension" >&2; exit 1; }
 	@echo "building and installing trimtab, trimtab-gateway and trimtab-manager into $(VENV) (first time: a few minutes)"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with dependency groups
 	@$(BIN)/python -m pip install --quiet -e . -e gateway -e manager
 	@mkdir -p $(@D) && touch $@
 

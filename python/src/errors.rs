@@ -43,6 +43,9 @@ pub(crate) fn seconds(py: Python<'_>, name: &str, value: f64) -> PyResult<std::t
         .ok()
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| {
-            invalid_request(py, &format!("{name} is {value}: it must be a finite number of seconds above 0"))
+            invalid_request(
+                py,
+                &format!("{name} is {value}: it must be a finite number of seconds above 0"),
+            )
         })
 }

@@ -1,6 +1,6 @@
 //! `Backend` and `Lease`.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dataplane::shared::LeaseGuard;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::BackendInfo;
-use router_core::pool::PickReason;
+use router_core::select::PickReason;
 
 use crate::errors;
 
@@ -148,7 +148,10 @@ impl Lease {
     fn settle(&self, py: Python<'_>, outcome: &str, output_tokens: Option<u64>) -> PyResult<()> {
         let outcome = Outcome::parse(outcome).ok_or_else(|| {
             let known: Vec<_> = Outcome::ALL.iter().map(|known| known.as_str()).collect();
-            errors::invalid_request(py, &format!("outcome {outcome:?} is unknown; known are {}", known.join(", ")))
+            errors::invalid_request(
+                py,
+                &format!("outcome {outcome:?} is unknown; known are {}", known.join(", ")),
+            )
         })?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.take() {
@@ -172,6 +175,9 @@ impl Lease {
 
     fn __repr__(&self) -> String {
         let outcome = self.outcome().unwrap_or("open");
-        format!("Lease(id='{}', backend_id={:?}, outcome={outcome})", self.id, self.backend.id)
+        format!(
+            "Lease(id='{}', backend_id={:?}, outcome={outcome})",
+            self.id, self.backend.id
+        )
     }
 }

@@ -30,7 +30,10 @@ impl Pool {
         max_concurrent: Option<u32>,
     ) -> PyResult<Self> {
         if max_concurrent == Some(0) {
-            return Err(errors::invalid_request(py, "max_concurrent is 0: it must be at least 1, or None for no limit"));
+            return Err(errors::invalid_request(
+                py,
+                "max_concurrent is 0: it must be at least 1, or None for no limit",
+            ));
         }
         let config = PoolConfig {
             session_ttl: errors::seconds(py, "session_ttl_s", session_ttl_s)?,
@@ -67,11 +70,15 @@ impl Pool {
     }
 
     fn drain_backend(&self, py: Python<'_>, id: &str) -> PyResult<u32> {
-        self.0.with(|pool, now| pool.drain_backend(id, now)).map_err(|error| errors::from_core(py, &error))
+        self.0
+            .with(|pool, now| pool.drain_backend(id, now))
+            .map_err(|error| errors::from_core(py, &error))
     }
 
     fn remove_backend(&self, py: Python<'_>, id: &str) -> PyResult<u32> {
-        self.0.with(|pool, now| pool.remove_backend(id, now)).map_err(|error| errors::from_core(py, &error))
+        self.0
+            .with(|pool, now| pool.remove_backend(id, now))
+            .map_err(|error| errors::from_core(py, &error))
     }
 
     #[pyo3(signature = (session = None, *, exclude = Vec::new()))]
@@ -81,9 +88,15 @@ impl Pool {
         session: Option<&Bound<'_, PyString>>,
         exclude: Vec<PyRef<'_, Backend>>,
     ) -> PyResult<Lease> {
-        let excluded: Vec<BackendRef> = exclude.iter().map(|backend| backend.0.reference).collect();
-        let request = AcquireRequest { session: session.map(|key| key.to_str()).transpose()?, exclude: &excluded };
-        let guard = self.0.acquire(&request).map_err(|error| errors::from_core(py, &error))?;
+        let excluded: Vec<BackendRef> = exclude.into_iter().map(|backend| backend.0.reference).collect();
+        let request = AcquireRequest {
+            session: session.map(|key| key.to_str()).transpose()?,
+            exclude: &excluded,
+        };
+        let guard = self
+            .0
+            .acquire(&request)
+            .map_err(|error| errors::from_core(py, &error))?;
         Ok(Lease::new(guard, session.map(|key| key.clone().unbind())))
     }
 
@@ -93,19 +106,24 @@ impl Pool {
     }
 
     fn report_probe(&self, backend: &Backend, alive: bool) {
-        self.0.with(|pool, now| pool.report_probe(backend.0.reference, alive, now));
+        self.0
+            .with(|pool, now| pool.report_probe(backend.0.reference, alive, now));
     }
 
     fn tick(&self) {
-        self.0.with(|pool, now| pool.tick(now));
+        self.0.with(router_core::pool::Pool::tick);
     }
 
     fn backends(&self) -> Vec<Backend> {
-        self.0.with(|pool, _| pool.backends().map(|info| Backend(Arc::clone(info))).collect())
+        self.0
+            .with(|pool, _| pool.backends().map(|info| Backend(Arc::clone(info))).collect())
     }
 
     fn statistics(&self) -> PoolStatistics {
-        PoolStatistics { name: self.0.name().to_owned(), snapshot: self.0.with(|pool, _| pool.statistics()) }
+        PoolStatistics {
+            name: self.0.name().to_owned(),
+            snapshot: self.0.with(|pool, _| pool.statistics()),
+        }
     }
 
     fn take_events(&self) -> (Vec<String>, u64) {

@@ -2,8 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use router_core::lease::Outcome;
-use router_core::stats::{BackendStatistics as CoreBackend, PoolStatistics as CorePool};
+use router_core::stats::{BackendStatistics as CoreBackend, OutcomeCounts, PoolStatistics as CorePool};
 
 /// Snapshot of one backend.
 #[pyclass(frozen, module = "trimtab._core")]
@@ -109,7 +108,7 @@ impl PoolStatistics {
     #[getter]
     fn picks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (reason, count) in &self.snapshot.picks {
+        for (reason, count) in self.snapshot.picks.iter() {
             dict.set_item(reason.as_str(), count)?;
         }
         Ok(dict)
@@ -147,9 +146,9 @@ impl PoolStatistics {
     }
 }
 
-fn outcomes<'py>(py: Python<'py>, counts: &[(Outcome, u64)]) -> PyResult<Bound<'py, PyDict>> {
+fn outcomes<'py>(py: Python<'py>, counts: &OutcomeCounts) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (outcome, count) in counts {
+    for (outcome, count) in counts.iter() {
         dict.set_item(outcome.as_str(), count)?;
     }
     Ok(dict)

@@ -17,6 +17,7 @@ from trimtab.errors import (
     UnknownBackend,
     UnknownLease,
 )
+from trimtab.outcome import Outcome
 from trimtab.router import Router
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "InvalidRequest",
     "Lease",
     "NoEligibleBackend",
+    "Outcome",
     "Pool",
     "PoolStatistics",
     "Router",

@@ -6,8 +6,19 @@ Every object here is thread-safe. Pool operations are single critical sections o
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
-Outcome = Literal["completed", "aborted", "rejected", "failed", "not_sent", "cancelled", "ambiguous"]
-"""How a lease ended (design: settle outcome table)."""
+from trimtab.outcome import Outcome
+
+__all__ = [
+    "Backend",
+    "BackendStatistics",
+    "DataPlane",
+    "Lease",
+    "Pool",
+    "PoolStatistics",
+    "Role",
+    "__version__",
+    "normalize_address",
+]
 
 __version__: str
 
@@ -204,7 +215,7 @@ class Pool:
         Raises:
             UnknownBackend: No such id.
         """
-    def acquire(self, session: str | None = None, *, exclude: Sequence[Backend] = ()) -> Lease:
+    def acquire(self, session: str | None = None, *, exclude: Sequence[Backend] = ...) -> Lease:
         """Picks a backend and reserves one execution on it, in one critical section.
 
         Args:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
-from trimtab._core import Backend, Lease, Outcome, Pool, PoolStatistics
+from trimtab._core import Backend, Lease, Pool, PoolStatistics
+from trimtab.outcome import Outcome
 
 __all__ = ["LeaseContext", "Router"]
 

@@ -10,8 +10,7 @@ from fractions import Fraction
 import pytest
 
 import trimtab
-from trimtab import Lease, Pool, Router
-from trimtab._core import Outcome
+from trimtab import Lease, Outcome, Pool, Router
 
 
 def engines(count: int) -> list[str]:
@@ -257,7 +256,8 @@ def test_addresses_are_normalised(text: str, authority: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "node-1", "node-1:0", "node-1:65536", "http://u:p@h:1", "h:1/v1", "h:1?x", "h:1#x", "ftp://h:1", "h :1"]
+    "text",
+    ["", "node-1", "node-1:0", "node-1:65536", "http://u:p@h:1", "h:1/v1", "h:1?x", "h:1#x", "ftp://h:1", "h :1"],
 )
 def test_bad_addresses_name_value_and_rule(text: str) -> None:
     """A refused address names the value, the rule and the expected form."""

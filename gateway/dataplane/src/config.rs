@@ -64,7 +64,38 @@ impl RoleConfig {
             lenient_model: false,
         }
     }
+
+    /// Checks the role's own rules; the error says which role breaks which.
+    pub fn validate(&self) -> Result<(), String> {
+        let name = &self.name;
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+        if name.is_empty() || !name.chars().all(allowed) {
+            return Err(format!(
+                "role name {name:?} is refused: it is a path segment of lower-case letters, digits, '-' and '_'"
+            ));
+        }
+        if RESERVED_NAMES.contains(&name.as_str()) {
+            return Err(format!("role name {name:?} is refused: the gateway serves that path itself"));
+        }
+        if self.models.is_empty() {
+            return Err(format!("role {name:?} has no model; give it at least one"));
+        }
+        if let Some((model, _)) = self.models.iter().find(|(model, _)| model.is_empty()) {
+            return Err(format!("role {name:?}: model name {model:?} is empty"));
+        }
+        match &self.default_model {
+            Some(default) if !self.models.iter().any(|(model, _)| model == default) => {
+                Err(format!("role {name:?}: default_model {default:?} is not one of its models"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
+
+/// First path segments that mean something without a role.
+const RESERVED_NAMES: [&str; 12] = [
+    "chat", "engines", "generate", "health", "live", "metrics", "openapi.json", "ready", "status", "ui", "v1", "workers",
+];
 
 /// Sizes and counts.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,179 @@
+//! `DataPlane` and `Role`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, Timeouts};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+use crate::errors;
+use crate::pool::Pool;
+
+/// What is served under one path prefix.
+#[pyclass(frozen, module = "trimtab._core")]
+pub(crate) struct Role(RoleConfig);
+
+#[pymethods]
+impl Role {
+    #[new]
+    #[pyo3(signature = (name, models, *, default_model = None, lenient_model = false))]
+    fn new(
+        name: String,
+        models: &Bound<'_, PyMapping>,
+        default_model: Option<String>,
+        lenient_model: bool,
+    ) -> PyResult<Self> {
+        let py = models.py();
+        let mut pools = Vec::with_capacity(models.len()?);
+        for item in models.items()? {
+            let (model, pool): (String, PyRef<'_, Pool>) = item.extract()?;
+            pools.push((model, Arc::clone(&pool.0)));
+        }
+        let role = RoleConfig {
+            name,
+            models: pools,
+            default_model,
+            lenient_model,
+        };
+        match role.validate() {
+            Ok(()) => Ok(Self(role)),
+            Err(message) => Err(errors::invalid_request(py, &message)),
+        }
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+}
+
+/// The running data plane.
+#[pyclass(frozen, module = "trimtab._core")]
+pub(crate) struct DataPlane {
+    inner: dataplane::DataPlane,
+    address: SocketAddr,
+}
+
+#[pymethods]
+impl DataPlane {
+    #[staticmethod]
+    #[pyo3(signature = (
+        *, roles, host = "127.0.0.1", port = 0, control_socket = None, worker_threads = 2,
+        max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
+        total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
+        probe_timeout_s = 5.0,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
+    fn start(
+        py: Python<'_>,
+        roles: Vec<PyRef<'_, Role>>,
+        host: &str,
+        port: u16,
+        control_socket: Option<std::path::PathBuf>,
+        worker_threads: usize,
+        max_body_bytes: u64,
+        connect_timeout_s: f64,
+        first_byte_timeout_s: Option<f64>,
+        idle_timeout_s: Option<f64>,
+        total_timeout_s: Option<f64>,
+        engine_keepalive_s: f64,
+        abort_grace_s: f64,
+        probe_interval_s: f64,
+        probe_timeout_s: f64,
+    ) -> PyResult<Self> {
+        let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
+        let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
+        if worker_threads == 0 {
+            return Err(errors::invalid_request(
+                py,
+                "worker_threads is 0: it must be at least 1",
+            ));
+        }
+        if max_body_bytes == 0 {
+            return Err(errors::invalid_request(
+                py,
+                "max_body_bytes is 0: it must be at least 1",
+            ));
+        }
+        let config = Config {
+            host: host.to_owned(),
+            port,
+            roles: roles.into_iter().map(|role| role.0.clone()).collect(),
+            control_socket,
+            worker_threads,
+            limits: Limits {
+                max_body_bytes,
+                ..Limits::default()
+            },
+            timeouts: Timeouts {
+                connect: seconds("connect_timeout_s", connect_timeout_s)?,
+                first_byte: optional("first_byte_timeout_s", first_byte_timeout_s)?,
+                idle: optional("idle_timeout_s", idle_timeout_s)?,
+                total: optional("total_timeout_s", total_timeout_s)?,
+                engine_keepalive: seconds("engine_keepalive_s", engine_keepalive_s)?,
+                abort_grace: seconds("abort_grace_s", abort_grace_s)?,
+                probe_interval: seconds("probe_interval_s", probe_interval_s)?,
+                probe_timeout: seconds("probe_timeout_s", probe_timeout_s)?,
+            },
+        };
+        let inner = py
+            .detach(|| dataplane::start(config))
+            .map_err(|error| errors::raise(py, "StartError", &error.to_string()))?;
+        let address = inner.local_addr();
+        Ok(Self { inner, address })
+    }
+
+    #[getter]
+    fn host(&self) -> String {
+        self.address.ip().to_string()
+    }
+
+    #[getter]
+    fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        to_dict(py, &self.inner.statistics())
+    }
+
+    #[pyo3(signature = (grace_s = 5.0))]
+    fn shutdown(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
+        let grace = Duration::try_from_secs_f64(grace_s)
+            .map_err(|_| errors::invalid_request(py, &format!("grace_s is {grace_s}: it must not be negative")))?;
+        py.detach(|| self.inner.shutdown(grace));
+        Ok(())
+    }
+}
+
+fn to_dict<'py>(py: Python<'py>, statistics: &DataPlaneStatistics) -> PyResult<Bound<'py, PyDict>> {
+    let requests = PyDict::new(py);
+    for (code, count) in &statistics.requests_total {
+        requests.set_item(code, count)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("requests_total", requests)?;
+    for (name, value) in [
+        ("open_requests", statistics.open_requests),
+        ("open_streams", statistics.open_streams),
+        ("connections", statistics.connections),
+        ("connections_total", statistics.connections_total),
+        ("accept_errors_total", statistics.accept_errors_total),
+        ("upstream_connections", statistics.upstream_connections),
+        ("upstream_idle", statistics.upstream_idle),
+        ("upstream_connections_total", statistics.upstream_connections_total),
+        ("upstream_reused_total", statistics.upstream_reused_total),
+        ("retries_total", statistics.retries_total),
+        ("client_gone_total", statistics.client_gone_total),
+        ("aborts_sent_total", statistics.aborts_sent_total),
+        ("aborts_confirmed_total", statistics.aborts_confirmed_total),
+        ("broken_streams_total", statistics.broken_streams_total),
+        ("probes_total", statistics.probes_total),
+        ("probe_failures_total", statistics.probe_failures_total),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}
