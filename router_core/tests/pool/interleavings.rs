@@ -5,6 +5,7 @@ use crate::model::{Incarnation, Model};
 use crate::support::Bench;
 use proptest::prelude::*;
 use router_core::error::Error;
+use router_core::health::Health;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::{BackendRef, BackendSpec};
 use router_core::pool::{ClosedSession, PoolConfig};
@@ -108,7 +109,7 @@ impl Trial {
 
     fn apply(&mut self, operation: &Operation) -> Result<(), TestCaseError> {
         // Suspicions that are over end at the next operation, whichever it is.
-        self.bench.pool.note_alive_nobody(self.bench.now);
+        self.bench.pool.close_session("nobody", self.bench.now);
         self.copy_health();
         match operation {
             Operation::Add { port, capacity } => self.add(*port, *capacity)?,
@@ -191,7 +192,7 @@ impl Trial {
                 capacity: capacity.into(),
                 draining: false,
                 removed: false,
-                health: router_core::health::Health::Up,
+                health: Health::Up,
                 last_grant: 0,
             });
         }
@@ -205,10 +206,12 @@ impl Trial {
     }
 
     fn acquire(&mut self, session: Option<u8>, exclude: &[prop::sample::Index]) -> Result<(), TestCaseError> {
-        let exclude: Vec<BackendRef> = match self.references.is_empty() {
-            true => Vec::new(),
-            false => exclude.iter().map(|index| *index.get(&self.references)).collect(),
-        };
+        let known = |index: &prop::sample::Index| *index.get(&self.references);
+        let exclude: Vec<BackendRef> = exclude
+            .iter()
+            .filter(|_| !self.references.is_empty())
+            .map(known)
+            .collect();
         let generations: Vec<u32> = exclude.iter().map(|reference| reference.generation()).collect();
         let expected = self.model.expect(session, &generations);
         let key = session.map(|session| session.to_string());
