@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.support.plugin"]
+pytest_plugins = ["tests.support.plugin", "tests.support.sglang"]

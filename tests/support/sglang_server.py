@@ -167,6 +167,8 @@ class SglangServer:
 
     def reset(self) -> None:
         """Back to the state after the start: not paused, nothing running, no cache, weights of seed 0."""
+        if not self.running():
+            raise SglangError(self._diagnosis(f"exited with {self.exit_status()} in an earlier test"))
         self.call("/continue_generation", {})
         self.slow_down(None)
         self.call("/abort_request", {"abort_all": True})
