@@ -27,7 +27,7 @@ def _plane_violations(plane: Any) -> list[str]:
     snapshot = plane.statistics()
     return [
         f"data plane on port {plane.port}: {name} is {snapshot[name]}, not 0"
-        for name in ("open_requests", "open_streams", "upstream_in_use")
+        for name in ("open_requests", "open_streams", "connections", "upstream_connections")
         if snapshot[name]
     ]
 
@@ -61,6 +61,8 @@ async def violations(
 ) -> list[str]:
     """Violations that last longer than ``patience_s``. Nothing is cancelled, collected or closed on the way."""
     deadline = time.monotonic() + patience_s
-    while (found := violations_now(registry, tasks, children)) and time.monotonic() < deadline:
+    while True:
+        found = violations_now(registry, tasks, children)
+        if not found or time.monotonic() >= deadline:
+            return found
         await asyncio.sleep(0.01)
-    return found

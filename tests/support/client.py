@@ -80,6 +80,15 @@ class RawClient:
         """The next chunk of a chunked body, empty at its end."""
         return await asyncio.wait_for(self.wire.chunk(), DEADLINE_S)
 
+    async def chunked(self, count: int) -> bytes:
+        """At least ``count`` bytes of a chunked body, whatever the chunk borders are."""
+        data = b""
+        while len(data) < count:
+            more = await self.chunk()
+            assert more, f"the body ended after {len(data)} of {count} bytes"
+            data += more
+        return data
+
     async def event(self) -> bytes:
         """The next event of a chunked event stream, whatever the chunk borders are; empty at its end."""
         event = b""
@@ -88,6 +97,24 @@ class RawClient:
                 return event
             event += data
         return event
+
+    async def until_broken(self) -> bytes:
+        """What a chunked body delivers before it breaks; a clean end fails the test."""
+        data = b""
+        try:
+            while part := await self.chunk():
+                data += part
+        except Broken:
+            return data
+        raise AssertionError(f"the body ended as if it were whole: {data[-300:]!r}")
+
+    async def fails(self) -> None:
+        """The answer is a 5xx or breaks; a whole one fails the test."""
+        try:
+            answer = await self.response()
+        except Broken:
+            return
+        assert answer.status >= 500, f"a whole answer: {answer}"
 
     async def response(self) -> Response:
         """The next final response, read whole."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Header = tuple[str, str]
 
 
-class Broken(Exception):  # noqa: N818 - names what the peer did to the message, not a mistake of the caller
+class Broken(Exception):
     """The peer ended the connection inside a message.
 
     Attributes:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-
-from trimtab import _core
 
 from tests.support.client import RawClient, ask
 from tests.support.engine import ScriptedEngine
+from tests.support.http1 import request_bytes
 from tests.support.waiting import wait_until
+from trimtab import _core
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from tests.support.engine import Script
     from tests.support.http1 import Header, Response
+
+Asker = Callable[..., Awaitable["Response"]]
 
 ROLE = "rollout"
 MODEL = "tiny"
@@ -94,6 +97,7 @@ class Lab:
 
     def __init__(self, stack: contextlib.AsyncExitStack) -> None:
         self._stack = stack
+        self._shared: tuple[ScriptedEngine, Asker] | None = None
 
     async def engine(self, script: Script, **options: Any) -> ScriptedEngine:
         """Start a scripted engine."""
@@ -132,6 +136,23 @@ class Lab:
         gateway = Gateway(plane, pools)
         self._stack.push_async_callback(gateway.shutdown)
         return gateway
+
+    async def shared_gateway(self, script: Script) -> tuple[ScriptedEngine, Asker]:
+        """One engine, one gateway and one kept-alive client for all examples of a property test.
+
+        Returns:
+            The engine, and ``ask(path, body, headers)``.
+        """
+        if self._shared is None:
+            engine = await self.engine(script)
+            client = await self.client(await self.gateway(engine))
+
+            async def asker(path: str, body: bytes, headers: Iterable[Header] = ()) -> Response:
+                await client.send(request_bytes(path, body, headers))
+                return await client.response()
+
+            self._shared = engine, asker
+        return self._shared
 
     async def client(self, gateway: Gateway, **options: Any) -> RawClient:
         """Connect a raw client."""

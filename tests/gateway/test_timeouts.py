@@ -1,0 +1,104 @@
+"""We gave up waiting: 504 in every phase before the answer, an error event inside it; the engine is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.expect import error, error_event
+from tests.support.http1 import request_bytes
+from tests.support.scripts import Gate, dies_at, drip, events, gated, hold, one
+from tests.support.sockets import silent_address
+from tests.support.waiting import settled, wait_until
+
+if TYPE_CHECKING:
+    from tests.support.lab import Lab
+
+
+async def test_a_connect_that_never_finishes_is_504(lab: Lab) -> None:
+    """Nothing was written: the request may be sent again, and the lease says so."""
+    gateway = await lab.gateway(lab.enter(silent_address()), connect_timeout_s=0.05)
+    refused = error(await gateway.post("/generate"), 504, "connect_timeout")
+    assert refused["retryable"] is True
+    assert gateway.outcomes() == {"not_sent": 1}
+
+
+async def test_a_connect_that_never_finishes_moves_to_the_next_engine(lab: Lab) -> None:
+    """A silent engine costs its connect timeout, not the request."""
+    engine = await lab.engine(one())
+    gateway = await lab.gateway(lab.enter(silent_address()), engine, capacities=[100, 1], connect_timeout_s=0.05)
+    assert (await gateway.post("/generate")).head.get("x-trimtab-backend") == engine.authority
+    await gateway.idle()
+    assert gateway.outcomes() == {"not_sent": 1, "completed": 1}
+
+
+@pytest.mark.parametrize("option", ["first_byte_timeout_s", "total_timeout_s"])
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+async def test_no_answer_in_time_is_504_and_the_engine_is_told(lab: Lab, option: str, path: str) -> None:
+    """The execution may still run: connection closed, id aborted, not replayed on the other engine."""
+    engine = await lab.engine(hold())
+    other = await lab.engine(one())
+    limits: dict[str, Any] = {option: 0.1}
+    gateway = await lab.gateway(engine, other, capacities=[100, 1], **limits)
+    refused = error(await gateway.post(path, b'{"rid":"late"}'), 504, option[:-2], openai=path != "/generate")
+    assert refused["retryable"] is False
+    assert engine.authority in refused["message"]
+    await wait_until(lambda: engine.aborted == ["late"], "the abort arrives")
+    await wait_until(lambda: engine.disconnects == 1, "the connection is closed")
+    await gateway.idle()
+    assert other.requests == []
+    assert set(gateway.outcomes()) <= {"ambiguous", "cancelled"}
+
+
+@pytest.mark.parametrize("option", ["idle_timeout_s", "total_timeout_s"])
+async def test_silence_inside_a_stream_is_an_error_event_and_an_unclean_end(lab: Lab, option: str) -> None:
+    """The status is gone by then; the stream says it and breaks."""
+    engine = await lab.engine(gated(Gate(), events(1)))
+    limits: dict[str, Any] = {option: 0.2}
+    gateway = await lab.gateway(engine, **limits)
+    client = await lab.client(gateway)
+    await client.send(request_bytes("/generate", b'{"rid":"silent","stream":true}'))
+    assert (await client.head()).status == 200
+    assert error_event(await client.until_broken())["code"] == option[:-2]
+    await wait_until(lambda: engine.aborted == ["silent"], "the abort arrives")
+    await gateway.idle()
+    assert set(gateway.outcomes()) <= {"ambiguous", "cancelled"}
+
+
+async def test_silence_inside_a_json_answer_breaks_it(lab: Lab) -> None:
+    """A JSON answer that stalls ends early and visibly, or as a 504; never as a short 200."""
+    engine = await lab.engine(dies_at([b'{"te'], "fin", gate=Gate(), framing="length", content_type="application/json"))
+    gateway = await lab.gateway(engine, idle_timeout_s=0.1)
+    client = await lab.client(gateway)
+    await client.send(request_bytes("/generate", b'{"rid":"r"}'))
+    head = await client.head()
+    if head.status == 200:
+        assert await client.rest() == b'{"te'
+    else:
+        assert head.status == 504
+    await gateway.idle()
+
+
+async def test_an_idle_timeout_counts_from_the_last_byte(lab: Lab) -> None:
+    """A stream that goes on longer than the idle timeout, event by event, is not cut."""
+    gateway = await lab.gateway(await lab.engine(drip(20, 0.05)), idle_timeout_s=0.6, first_byte_timeout_s=0.6)
+    answer = await gateway.post("/generate", b'{"stream":true}')
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    await gateway.idle()
+    assert gateway.outcomes() == {"completed": 1}
+
+
+async def test_a_slow_client_is_not_a_silent_engine(lab: Lab) -> None:
+    """The idle timeout is about the engine: a client that does not read for a while loses nothing."""
+    gate = Gate()
+    engine = await lab.engine(gated(gate, [b"x" * 2**20] * 16))
+    gateway = await lab.gateway(engine, idle_timeout_s=0.3)
+    client = await lab.client(gateway, receive_buffer=65536, read_limit=65536)
+    await client.send(request_bytes("/generate", b'{"stream":true}'))
+    head = await client.head()
+    gate.open(17)
+    await settled(lambda: engine.connections[0].sent, quiet_s=0.8)
+    assert len(await client.body(head)) == 16 * 2**20 + len(b"data: [DONE]\n\n")
+    await gateway.idle()
+    assert gateway.outcomes() == {"completed": 1}
