@@ -112,6 +112,16 @@ async def test_b16_a_rid_is_spliced_only_where_the_top_level_has_none(lab: Lab, 
     assert json.loads(engine.requests[0].body or b"")["rid"] == rid
 
 
+async def test_b16_a_null_rid_is_replaced_where_it_stands(lab: Lab) -> None:
+    """For SGLang null means absent, and the last of two equal keys wins: the id goes exactly there."""
+    engine = await lab.engine(echo())
+    gateway = await lab.gateway(engine)
+    await gateway.post("/generate", b'{"text":"a", "rid" : null ,"x":1}')
+    (record,) = engine.requests
+    assert record.body == b'{"text":"a", "rid" : "%s" ,"x":1}' % record.rid.encode()
+    assert re.fullmatch("[0-9a-f]{32}", record.rid)
+
+
 async def test_b16_ids_are_of_equal_length_and_differ(lab: Lab) -> None:
     """SGLang aborts by prefix: no id may be the prefix of another."""
     engine = await lab.engine(one())

@@ -19,6 +19,7 @@ from tests.support.registry import registry
 from tests.support.sockets import reset
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -175,12 +176,21 @@ class ScriptedEngine:
         script: What to do with a generation request; may be replaced at any time.
         keep_alive_s: Idle connections are closed after this long; None keeps them.
         model_info: Status code of ``GET /model_info``, or None to accept the probe and say nothing.
+        unix: Listen on this Unix socket instead of a port: the control app in the tests of the relay to it.
     """
 
-    def __init__(self, script: Script, *, keep_alive_s: float | None = None, model_info: int | None = 200) -> None:
+    def __init__(
+        self,
+        script: Script,
+        *,
+        keep_alive_s: float | None = None,
+        model_info: int | None = 200,
+        unix: Path | None = None,
+    ) -> None:
         self.script = script
         self.keep_alive_s = keep_alive_s
         self.model_info = model_info
+        self.unix = unix
         self.requests: list[Record] = []
         self.probes: list[Head] = []
         self.aborted: list[str] = []
@@ -213,6 +223,9 @@ class ScriptedEngine:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        if self.unix is not None:
+            self._server = await loop.create_unix_server(lambda: _Protocol(self), self.unix)
+            return self
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self.port))  # the same port again after kill() and a second start
@@ -282,6 +295,8 @@ class ScriptedEngine:
             connection.current = None
 
     async def _control(self, exchange: Exchange) -> bool:
+        if self.unix is not None:
+            return False
         head = exchange.record.head
         path = head.target.partition("?")[0]
         if head.method == "GET" and path in {"/model_info", "/health"}:
