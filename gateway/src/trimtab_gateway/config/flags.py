@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimtab_gateway.config.error import ConfigError, located
+from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def config_from_flags(
     """
     parsed = []
     for text in engines:
-        with located(f"--engine {text}", ": "):
+        with located(f"--engine {without_user_info(text)}", ": "):
             parsed.append(_engine(text))
     seen: dict[str, str] = {}
     for text, engine in zip(engines, parsed, strict=True):

@@ -9,6 +9,7 @@ import re
 from trimtab_gateway.config.error import ConfigError
 
 _ROLE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_USER_INFO = re.compile(r"[^\s/@\"']+@")
 MAX_MODEL_NAME_BYTES = 256
 _YEAR_S = 365 * 86_400
 
@@ -71,6 +72,11 @@ def check_bool(key: str, value: object) -> None:
     """Refuse anything but true and false."""
     if not isinstance(value, bool):
         raise ConfigError(key, f"{value!r} is refused: it must be true or false")
+
+
+def without_user_info(text: str) -> str:
+    """``text`` with the user and password of every URL in it masked: errors and logs hold no secrets."""
+    return _USER_INFO.sub("***@", text)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,0 +1,101 @@
+"""``trimtab status``: the table, the JSON, and what it says when there is no gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.processes import run, serving
+from tests.support.scripts import one
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.lab import Lab
+
+NOBODY = "127.0.0.1:9"
+
+
+async def test_the_table_shows_pools_and_engines(lab: Lab) -> None:
+    """Address, readiness, pool, each engine with its state and load; proxies of the environment are ignored."""
+    engine = await lab.engine(one())
+    async with serving("--model", "tiny", "--engine", f"{engine.authority}=8", "--engine", NOBODY) as served:
+        await served.logged("model is ready")
+        result = await run("status", "--url", served.url, env={"http_proxy": "http://127.0.0.1:9", "COLUMNS": "200"})
+    assert (result.code, result.err) == (0, "")
+    assert f"at {served.url}: ready" in result.out
+    assert "rollout/tiny  ready  0 outstanding / capacity 9, 0 sessions" in result.out
+    rows = {line.split()[0]: line.split() for line in result.out.splitlines() if line.strip()}
+    assert rows[engine.authority][1:5] == ["ready", "up", "8", "0"]
+    assert rows[NOBODY][1:5] == ["starting", "unproven", "1", "0"]
+
+
+async def test_json_is_the_status_document() -> None:
+    """One object on stdout, also when no engine answers."""
+    async with serving("--engine", NOBODY) as served:
+        result = await run("status", "--url", f"{served.url}/", "--json")
+    assert result.code == 0
+    document = json.loads(result.out)
+    assert document["ready"] is False
+    assert document["roles"]["rollout"]["models"]["default"]["engines"][0]["health"] == "unproven"
+
+
+async def test_nothing_listening_is_a_clear_error() -> None:
+    """Exit code 1 and how to start one."""
+    result = await run("status", "--url", f"http://{NOBODY}")
+    assert result.code == 1
+    guidance = "start a gateway with 'trimtab serve', or say where it is with --url"
+    assert result.err == f"Error: nothing listens on http://{NOBODY}; {guidance}\n"
+
+
+async def test_another_server_is_not_taken_for_a_gateway(lab: Lab) -> None:
+    """An engine's port instead of the gateway's is the likely mistake."""
+    engine = await lab.engine(one(b"not json"))
+    result = await run("status", "--url", f"http://{engine.authority}")
+    assert result.code == 1
+    assert "is it a trimtab gateway?" in result.err
+    assert "Traceback" not in result.err
+
+
+async def test_a_server_that_closes_without_an_answer_is_a_clear_error() -> None:
+    """No traceback for any way a socket can end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def close_one() -> bool:
+            try:
+                listener.accept()[0].close()
+            except BlockingIOError:
+                return False
+            return True
+
+        asking = asyncio.create_task(run("status", "--url", url))
+        await wait_until(close_one, "the connection of 'trimtab status'")
+        result = await asking
+    assert result.code == 1
+    assert result.err.startswith(f"Error: {url} cannot be asked: ")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8080",
+        "https://127.0.0.1:8080",
+        "http://",
+        "http://h:99999",
+        "http://h/x",
+        "http://u:p@h",
+        "http://[::1",
+    ],
+)
+async def test_a_bad_url_is_a_usage_error(url: str) -> None:
+    """Exit code 2 with the form that is expected."""
+    result = await run("status", "--url", url)
+    assert result.code == 2
+    assert "is refused" in result.err
+    assert "Traceback" not in result.err

@@ -1,0 +1,158 @@
+"""Health, models, discovery, status and index: what each says, for engines that answer and engines that do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.gateway.control.conftest import NOBODY, one_role, two_roles
+from tests.support.scripts import one
+from tests.support.waiting import wait_until
+from trimtab_gateway import EngineConfig
+
+if TYPE_CHECKING:
+    from tests.gateway.control.conftest import Start
+    from tests.support.lab import Lab
+
+
+async def test_health_is_200_once_an_engine_answers(serve: Start, lab: Lab) -> None:
+    """Per model: its state and where its engines stand. One role also answers without its prefix."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority), EngineConfig(NOBODY)))
+    await served.eligible(1)
+    document = await served.json("/health")
+    assert document == await served.json("/rollout/health")
+    assert (document["status"], document["role"]) == ("ok", "rollout")
+    model = document["models"]["tiny"]
+    assert (model["state"], model["registered"], model["eligible"], model["unproven"]) == ("ready", 2, 1, 1)
+
+
+async def test_health_is_503_while_no_engine_answers(serve: Start) -> None:
+    """With retry guidance; the gateway itself goes on answering."""
+    served = await serve(one_role(EngineConfig(NOBODY)))
+    answer = await served.get("/rollout/health")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["status"] == "unavailable"
+
+
+async def test_health_is_degraded_while_one_of_two_models_can_serve(serve: Start) -> None:
+    """A role is useful as long as one model is."""
+    served = await serve(two_roles())
+    pool = served.gateway.pool("rollout", "policy")
+    pool.report_probe(pool.backends()[0], alive=True)
+    document = await served.json("/rollout/health")
+    states = {name: model["state"] for name, model in document["models"].items()}
+    assert (document["status"], states) == ("degraded", {"policy": "ready", "Qwen/Qwen3-0.6B": "unavailable"})
+
+
+async def test_models_lists_every_name_as_openai_does(serve: Start) -> None:
+    """A model that cannot serve now is still a model of the role."""
+    served = await serve(two_roles())
+    document = await served.json("/rollout/v1/models")
+    assert document["object"] == "list"
+    assert [model["id"] for model in document["data"]] == ["policy", "Qwen/Qwen3-0.6B"]
+    assert {model["object"] for model in document["data"]} == {"model"}
+
+
+async def test_discovery_says_where_each_model_can_be_reached(serve: Start, lab: Lab) -> None:
+    """The whole document of design 03 for attached engines."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority, 8), EngineConfig(NOBODY, id="dead")))
+    await served.eligible(1)
+    document = await served.json("/rollout/engines")
+    epoch, generation = document.pop("epoch"), document["models"]["tiny"]["engines"][0].pop("generation")
+    dead = document["models"]["tiny"]["engines"].pop()
+    assert len(epoch) == 32
+    assert isinstance(generation, int)
+    assert document == {
+        "schema_version": 1,
+        "role": "rollout",
+        "topology_revision": 1,
+        "snapshot_seq": document["snapshot_seq"],
+        "phase": None,
+        "routing": {"default_model": "tiny", "route_keys": {}},
+        "models": {
+            "tiny": {
+                "state": "ready",
+                "router_url": None,
+                "weight_version": None,
+                "engines": [
+                    {
+                        "engine_id": engine.authority,
+                        "base_url": f"http://{engine.authority}",
+                        "state": "ready",
+                        "direct_eligible": True,
+                        "capacity": 8.0,
+                    }
+                ],
+            }
+        },
+    }
+    assert (dead["engine_id"], dead["state"], dead["direct_eligible"]) == ("dead", "starting", False)
+
+
+async def test_discovery_counts_what_changes(serve: Start) -> None:
+    """A new engine moves both counters, a health change the sequence only."""
+    served = await serve(one_role(EngineConfig(NOBODY)))
+    pool = served.gateway.pool("rollout", "tiny")
+
+    async def counters() -> tuple[int, int]:
+        document = await served.json("/engines")
+        return document["topology_revision"], document["snapshot_seq"]
+
+    async def moved_to(revision: int, seq: int) -> None:
+        await wait_until(lambda: served.role("rollout").snapshot_seq == seq, f"sequence {seq}")
+        assert await counters() == (revision, seq)
+
+    assert await counters() == (1, 1)
+    backend = pool.add_backend("127.0.0.1:10", proven=False)
+    await moved_to(2, 2)
+    pool.report_probe(backend, alive=True)
+    await moved_to(2, 3)
+    pool.remove_backend(backend.id)
+    await moved_to(3, 4)
+
+
+async def test_discovery_is_per_role(serve: Start) -> None:
+    """Roles of one gateway share its epoch and nothing else; an explicit default is named."""
+    served = await serve(two_roles())
+    rollout, genrm = await served.json("/rollout/engines"), await served.json("/genrm/engines")
+    assert rollout["epoch"] == genrm["epoch"]
+    assert list(rollout["models"]) == ["policy", "Qwen/Qwen3-0.6B"]
+    assert list(genrm["models"]) == ["judge"]
+    assert (rollout["routing"]["default_model"], genrm["routing"]["default_model"]) == ("policy", "judge")
+
+
+async def test_status_counts_what_ran(serve: Start, lab: Lab) -> None:
+    """Pools, engines and the data plane, in one document that agrees with ``statistics()``."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority, 4)))
+    await served.eligible(1)
+    answer = await served.client.post("/generate", json={"text": "a"}, headers={"x-trimtab-session": "s"})
+    assert answer.status_code == 200, answer.text
+    await wait_until(lambda: served.gateway.pool("rollout", "tiny").statistics().outstanding == 0, "the lease to end")
+    await served.forget_snapshot()
+    document = await served.json("/status")
+    model = document["roles"]["rollout"]["models"]["tiny"]
+    (shown,) = model["engines"]
+    assert (document["ready"], model["state"], model["sessions"], model["outstanding"]) == (True, "ready", 1, 0)
+    assert (shown["capacity"], shown["picks"], shown["outcomes"]["completed"], shown["health"]) == (4.0, 1, 1, "up")
+    assert model["output_tokens"] == shown["output_tokens"] == 3
+    assert document["data_plane"]["requests_total"]["200"] == 1
+    assert document["uptime_s"] > 0
+
+
+async def test_the_index_says_what_there_is(serve: Start) -> None:
+    """``/`` is for a person with curl."""
+    served = await serve(two_roles())
+    document = await served.json("/")
+    assert (document["name"], document["roles"]) == ("trimtab", ["rollout", "genrm"])
+    assert "GET /genrm/engines" in document["endpoints"]
+
+
+async def test_head_answers_as_get_without_a_body(serve: Start) -> None:
+    """Load balancers and uptime checks ask with HEAD."""
+    served = await serve(one_role())
+    for path in ("/", "/engines", "/rollout/v1/models", "/metrics", "/status"):
+        answer = await served.client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert int(answer.headers["content-length"]) > 0

@@ -1,0 +1,116 @@
+"""``/metrics``: names, labels, and that series live exactly as long as what they describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.control.conftest import NOBODY, one_role, two_roles
+from tests.support.scripts import one
+from tests.support.waiting import wait_until
+from trimtab_gateway import EngineConfig
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from tests.gateway.control.conftest import Served, Start
+    from tests.support.lab import Lab
+
+LABELS = {
+    "trimtab_outstanding": {"pool", "backend"},
+    "trimtab_capacity": {"pool", "backend"},
+    "trimtab_sessions": {"pool", "backend"},
+    "trimtab_output_tokens": {"pool", "backend"},
+    "trimtab_backend_state": {"pool", "backend", "state"},
+    "trimtab_leases": {"pool", "outcome"},
+    "trimtab_picks": {"pool", "reason"},
+    "trimtab_requests": {"code"},
+    "trimtab_open_streams": set(),
+}
+
+
+async def scrape(served: Served) -> dict[str, Metric]:
+    """The metric families of a scrape that sees everything that happened before it."""
+    await served.forget_snapshot()
+    answer = await served.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+
+def value(family: Metric, **labels: str) -> float:
+    """The value of the only sample with ``labels``."""
+    (sample,) = [sample for sample in family.samples if labels.items() <= sample.labels.items()]
+    return sample.value
+
+
+async def test_a_request_is_counted_once_everywhere(serve: Start, lab: Lab) -> None:
+    """Lease by outcome, pick by reason, tokens and session by backend, answer by code."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority, 4, "e0")))
+    await served.eligible(1)
+    for _ in range(2):
+        await served.client.post("/generate", json={"text": "a"}, headers={"x-trimtab-session": "s"})
+    await wait_until(lambda: served.gateway.pool("rollout", "tiny").statistics().outstanding == 0, "the leases to end")
+    found = await scrape(served)
+    backend = {"pool": "rollout/tiny", "backend": "e0"}
+    assert value(found["trimtab_capacity"], **backend) == 4.0
+    assert value(found["trimtab_outstanding"], **backend) == 0
+    assert value(found["trimtab_sessions"], **backend) == 1
+    assert value(found["trimtab_output_tokens"], **backend) == 6
+    assert value(found["trimtab_leases"], pool="rollout/tiny", outcome="completed") == 2
+    assert value(found["trimtab_picks"], pool="rollout/tiny", reason="new") == 1
+    assert value(found["trimtab_picks"], pool="rollout/tiny", reason="sticky") == 1
+    assert value(found["trimtab_requests"], code="200") >= 2
+    assert value(found["trimtab_open_streams"]) == 0
+
+
+async def test_labels_are_bounded(serve: Start, lab: Lab) -> None:
+    """Exactly the frozen names and labels; nothing a client sent becomes one."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority)))
+    await served.eligible(1)
+    hostile = {"x-trimtab-session": "hostile-session", "x-hostile": "hostile-header"}
+    await served.client.post("/generate?hostile=query", json={"model": "tiny", "text": "hostile"}, headers=hostile)
+    await served.client.post("/generate", json={"model": "hostile-model"})
+    await served.get("/hostile-path/engines")
+    found = await scrape(served)
+    assert {name: set(sample.labels) for name, family in found.items() for sample in family.samples} == LABELS
+    assert "hostile" not in (await served.get("/metrics")).text
+
+
+async def test_exactly_one_state_of_a_backend_is_1(serve: Start) -> None:
+    """The state is a set of series, so a query can count backends by state."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0")))
+    pool = served.gateway.pool("rollout", "tiny")
+
+    async def state() -> list[str]:
+        samples = (await scrape(served))["trimtab_backend_state"].samples
+        return [sample.labels["state"] for sample in samples if sample.value == 1.0]
+
+    assert await state() == ["unproven"]
+    pool.report_probe(pool.backends()[0], alive=True)
+    assert await state() == ["up"]
+    pool.drain_backend("e0")
+    assert await state() == ["draining"]
+
+
+async def test_series_of_a_removed_backend_vanish_and_totals_stay(serve: Start) -> None:
+    """A pool's counters never go down; a backend's series end with it."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0")))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.report_probe(pool.backends()[0], alive=True)
+    pool.acquire().settle("completed", output_tokens=7)
+    assert value((await scrape(served))["trimtab_output_tokens"], backend="e0") == 7
+    pool.remove_backend("e0")
+    found = await scrape(served)
+    assert not [sample for family in found.values() for sample in family.samples if "backend" in sample.labels]
+    assert value(found["trimtab_leases"], outcome="completed") == 1
+
+
+async def test_pools_are_told_apart(serve: Start) -> None:
+    """The pool label is ``role/model``."""
+    served = await serve(two_roles())
+    pools = {sample.labels["pool"] for sample in (await scrape(served))["trimtab_leases"].samples}
+    assert pools == {"rollout/policy", "rollout/Qwen/Qwen3-0.6B", "genrm/judge"}
