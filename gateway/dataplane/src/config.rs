@@ -75,7 +75,9 @@ impl RoleConfig {
             ));
         }
         if RESERVED_NAMES.contains(&name.as_str()) {
-            return Err(format!("role name {name:?} is refused: the gateway serves that path itself"));
+            return Err(format!(
+                "role name {name:?} is refused: the gateway serves that path itself"
+            ));
         }
         if self.models.is_empty() {
             return Err(format!("role {name:?} has no model; give it at least one"));
@@ -84,9 +86,9 @@ impl RoleConfig {
             return Err(format!("role {name:?}: model name {model:?} is empty"));
         }
         match &self.default_model {
-            Some(default) if !self.models.iter().any(|(model, _)| model == default) => {
-                Err(format!("role {name:?}: default_model {default:?} is not one of its models"))
-            }
+            Some(default) if !self.models.iter().any(|(model, _)| model == default) => Err(format!(
+                "role {name:?}: default_model {default:?} is not one of its models"
+            )),
             _ => Ok(()),
         }
     }
@@ -94,7 +96,18 @@ impl RoleConfig {
 
 /// First path segments that mean something without a role.
 const RESERVED_NAMES: [&str; 12] = [
-    "chat", "engines", "generate", "health", "live", "metrics", "openapi.json", "ready", "status", "ui", "v1", "workers",
+    "chat",
+    "engines",
+    "generate",
+    "health",
+    "live",
+    "metrics",
+    "openapi.json",
+    "ready",
+    "status",
+    "ui",
+    "v1",
+    "workers",
 ];
 
 /// Sizes and counts.

@@ -5,14 +5,29 @@
 //! end is: [`shared::LeaseGuard`] is the only thing that counts, so no route can forget to. What the data plane does
 //! not serve itself goes to the control app over a Unix socket.
 //!
-//! Client and engine connection of a request are driven by one task: closing one closes the other in
+//! Client and engine connection of a request are driven by one task (see [`link`]): closing one closes the other in
 //! the same poll, and no byte crosses a thread.
 
+mod abort;
+mod answer;
+mod attempt;
+mod body;
 mod client_io;
 pub mod config;
+mod control;
+mod error;
+mod exchange;
+mod headers;
+mod json;
+mod link;
+mod observe;
+mod peek;
 mod plane;
 mod probe;
+mod ready;
+mod relay;
 mod request_id;
+mod route;
 mod server;
 mod service;
 pub mod shared;

@@ -25,10 +25,16 @@ pub(crate) struct Plane {
 /// One role with its models resolved.
 pub(crate) struct Role {
     pub(crate) name: String,
-    pub(crate) models: Vec<(String, Arc<Upstreams>)>,
+    pub(crate) models: Vec<Model>,
     /// Index of the default model.
     pub(crate) default_model: Option<usize>,
     pub(crate) lenient_model: bool,
+}
+
+/// A model and the engines that serve it.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) upstreams: Arc<Upstreams>,
 }
 
 impl Plane {
@@ -104,7 +110,10 @@ fn resolve(
         models: role
             .models
             .iter()
-            .map(|(name, pool)| (name.clone(), find(pool)))
+            .map(|(name, pool)| Model {
+                name: name.clone(),
+                upstreams: find(pool),
+            })
             .collect(),
         default_model,
         lenient_model: role.lenient_model,

@@ -55,7 +55,11 @@ impl AbortIds {
     /// Left out are ids that would abort other people's requests too, because aborting is by prefix: the empty one,
     /// and short ones that could begin an id of ours. Such a request is ended by closing its connection alone.
     pub(crate) fn of_client(raw: &Bytes) -> Self {
-        Self(string_literals(raw).filter(|literal| is_safe_prefix(literal)).collect())
+        match raw.first() {
+            Some(b'"' | b'[') => Self(string_literals(raw).filter(is_safe_prefix).collect()),
+            // Neither a string nor a list: the engine will refuse the request.
+            _ => Self::default(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -73,7 +77,7 @@ fn is_safe_prefix(literal: &Bytes) -> bool {
 }
 
 /// The string literals in `raw`, which is one JSON string or an array that was checked to be well-formed.
-fn string_literals(raw: &Bytes) -> impl Iterator<Item = Bytes> {
+fn string_literals(raw: &Bytes) -> impl Iterator<Item = Bytes> + '_ {
     let mut position = 0;
     std::iter::from_fn(move || {
         let start = position + memchr::memchr(b'"', &raw[position..])?;

@@ -219,15 +219,12 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver
             _ = changes.changed() => return,
             accepted = listener.accept() => accepted,
         };
-        match accepted {
-            Ok((stream, _peer)) => {
-                add(&plane.counters.connections_total);
-                tokio::spawn(serve(Arc::clone(&plane), stream, phase.clone()));
-            }
-            Err(_) => {
-                add(&plane.counters.accept_errors);
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
+        if let Ok((stream, _peer)) = accepted {
+            add(&plane.counters.connections_total);
+            tokio::spawn(serve(Arc::clone(&plane), stream, phase.clone()));
+        } else {
+            add(&plane.counters.accept_errors);
+            tokio::time::sleep(ACCEPT_RETRY).await;
         }
     }
 }

@@ -1,18 +1,259 @@
-//! One request.
+//! One request, from its head to the head of its answer.
+
+use crate::answer::Answer;
+use crate::attempt::{Attempts, Started};
+use crate::body::Received;
 use crate::client_io::ClientSignals;
-use crate::plane::Plane;
+use crate::control;
+use crate::error::{Code, Failure};
+use crate::exchange::Deadlines;
+use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS};
+use crate::json::unescape;
+use crate::peek::Value;
+use crate::plane::{Model, Plane, Role};
+use crate::ready;
+use crate::relay::{Relay, is_event_stream};
+use crate::request_id::AbortIds;
+use crate::route::{Endpoint, Route, route};
+use crate::stats::Gauge;
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
+use router_core::session::MAX_KEY_BYTES;
 use std::convert::Infallible;
 use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What the requests of one client connection share.
 pub(crate) struct Connection {
     pub(crate) plane: Arc<Plane>,
     pub(crate) signals: Arc<ClientSignals>,
 }
-pub(crate) async fn answer(_c: Arc<Connection>, _r: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = http::StatusCode::NOT_FOUND;
+
+/// Answers one request. Dropping the future means that the client has left.
+pub(crate) async fn answer(
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let counters = &connection.plane.counters;
+    let open = Gauge::raise(counters, |counters| &counters.open_requests);
+    let mut response = dispatch(&connection, request).await;
+    counters.count_status(response.status());
+    response.body_mut().hold(open);
     Ok(response)
+}
+
+async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
+    let plane = &connection.plane;
+    let (path, method) = (request.uri().path(), request.method());
+    let (answer, openai) = match route(path, &plane.roles) {
+        Route::Engine { role, endpoint } => {
+            let answer = if method == Method::POST {
+                execute(connection, &plane.roles[role], endpoint, request).await
+            } else {
+                Err(Failure::method_not_allowed(path, "POST"))
+            };
+            (answer, endpoint.is_openai())
+        }
+        Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
+            (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
+        }
+        Route::Live => (Ok(ready::live()), false),
+        Route::Ready => (Ok(ready::ready(plane)), false),
+        Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
+        Route::UnknownRole | Route::Control if method == Method::CONNECT => (
+            Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
+            false,
+        ),
+        Route::UnknownRole | Route::Control => (control::forward(plane, request).await, false),
+    };
+    answer.unwrap_or_else(|failure| {
+        if failure.closes() {
+            connection.signals.linger();
+        }
+        failure.into_response(openai)
+    })
+}
+
+fn unknown_role(path: &str, plane: &Plane) -> Failure {
+    let known: Vec<&str> = plane.roles.iter().map(|role| role.name.as_str()).collect();
+    Failure::new(
+        Code::UnknownRole,
+        format!("{path} names no role served here; roles: {}", known.join(", ")),
+    )
+}
+
+/// Leases a backend and relays its answer.
+async fn execute(
+    connection: &Connection,
+    role: &Role,
+    endpoint: Endpoint,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Failure> {
+    let plane = &connection.plane;
+    let deadlines = Deadlines {
+        first_byte: plane.config.timeouts.first_byte,
+        total: plane.config.timeouts.total.map(|total| Instant::now() + total),
+    };
+    let (parts, body) = request.into_parts();
+    let session_header = session_header(&parts.headers).cloned();
+    let session = session_header.as_ref().map(session_key).transpose()?;
+    let mut received = Received::read(body, &plane.config.limits).await?;
+    let model = select_model(role, received.peek.model.as_ref())?;
+    let ids = abort_ids(plane, &mut received);
+
+    let mut outgoing = Request::new(received.into_outgoing());
+    *outgoing.method_mut() = Method::POST;
+    *outgoing.uri_mut() = engine_uri(endpoint, parts.uri.query());
+    *outgoing.headers_mut() = parts.headers;
+    let attempts = Attempts {
+        plane,
+        role,
+        model,
+        session,
+        ids,
+        deadlines,
+    };
+    let started = attempts
+        .run(outgoing)
+        .await
+        .map_err(|failure| failure.of_session(session_header.as_ref()))?;
+    Ok(relay(connection, started, endpoint, deadlines.total, session_header))
+}
+
+fn relay(
+    connection: &Connection,
+    started: Started,
+    endpoint: Endpoint,
+    deadline: Option<Instant>,
+    session: Option<HeaderValue>,
+) -> Response<Answer> {
+    let Started {
+        exchange,
+        response,
+        lease,
+    } = started;
+    let (mut parts, body) = response.into_parts();
+    let backend = exchange.upstream().id_header.clone();
+    let signals = Arc::clone(&connection.signals);
+    let relay = Relay::new(
+        &connection.plane,
+        exchange,
+        &parts,
+        body,
+        endpoint.is_openai(),
+        deadline,
+        signals,
+    );
+    headers::strip_hop_by_hop(&mut parts.headers);
+    if is_event_stream(&parts.headers) {
+        parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    }
+    parts.headers.insert(BACKEND, backend);
+    parts.headers.insert(LEASE, lease);
+    if let Some(session) = session {
+        parts.headers.insert(SESSION, session);
+    }
+    // Of this hop, whatever the engine speaks.
+    parts.version = Version::HTTP_11;
+    Response::from_parts(parts, Answer::engine(relay))
+}
+
+fn session_header(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(SESSION).or_else(|| headers.get(SESSION_ALIAS))
+}
+
+fn session_key(value: &HeaderValue) -> Result<&str, Failure> {
+    let bytes = value.as_bytes();
+    match std::str::from_utf8(bytes) {
+        Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(key),
+        Ok(key) => Err(Failure::new(
+            Code::InvalidSession,
+            format!(
+                "the session key has {} bytes; it must have 1 to {MAX_KEY_BYTES}",
+                key.len()
+            ),
+        )),
+        Err(_) => Err(Failure::new(Code::InvalidSession, "the session key is not UTF-8")),
+    }
+}
+
+/// Explicit model, else the default; an explicit model that is unknown never falls through to the default.
+fn select_model<'a>(role: &'a Role, asked: Option<&Value>) -> Result<&'a Model, Failure> {
+    let known = || {
+        role.models
+            .iter()
+            .map(|model| model.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let Some(asked) = asked else {
+        return match role.default_model {
+            Some(index) => Ok(&role.models[index]),
+            None => Err(Failure::new(
+                Code::ModelRequired,
+                format!(
+                    "role {:?} serves several models and has no default; name one of: {}",
+                    role.name,
+                    known()
+                ),
+            )),
+        };
+    };
+    let [b'"', text @ ..] = asked.raw.as_slice() else {
+        return Err(Failure::new(
+            Code::InvalidModel,
+            format!("\"model\" must be a string, one of: {}", known()),
+        ));
+    };
+    if role.lenient_model
+        && let [only] = role.models.as_slice()
+    {
+        return Ok(only);
+    }
+    // Without its closing quote, or up to where the peek stopped looking.
+    let text = if asked.cut { text } else { &text[..text.len() - 1] };
+    let name = unescape(text).unwrap_or_default();
+    if name.is_empty() && !asked.cut {
+        return Err(Failure::new(
+            Code::InvalidModel,
+            format!("\"model\" is empty; name one of: {}", known()),
+        ));
+    }
+    role.models
+        .iter()
+        .find(|model| model.name == name && !asked.cut)
+        .ok_or_else(|| {
+            let shown: String = name.chars().take(128).collect();
+            let message = format!("role {:?} serves no model {shown:?}; known: {}", role.name, known());
+            Failure::new(Code::UnknownModel, message)
+        })
+}
+
+/// The ids to abort the request by; gives it one when the client did not.
+fn abort_ids(plane: &Plane, received: &mut Received) -> AbortIds {
+    match &mut received.peek.rid {
+        Some(rid) if rid.raw != b"null" => {
+            if rid.cut {
+                AbortIds::default()
+            } else {
+                AbortIds::of_client(&Bytes::from(std::mem::take(&mut rid.raw)))
+            }
+        }
+        _ => {
+            let id = plane.request_ids.next();
+            received.insert_request_id(&id);
+            AbortIds::ours(&id)
+        }
+    }
+}
+
+fn engine_uri(endpoint: Endpoint, query: Option<&str>) -> Uri {
+    let Some(query) = query else {
+        return Uri::from_static(endpoint.path());
+    };
+    let whole = format!("{}?{query}", endpoint.path());
+    // The query was part of a valid URI a moment ago.
+    PathAndQuery::from_maybe_shared(Bytes::from(whole)).map_or_else(|_| Uri::from_static(endpoint.path()), Uri::from)
 }

@@ -1,17 +1,334 @@
-//! Engine connections: one pool per backend incarnation.
+//! Connections to engines, one set per backend *incarnation*.
+//!
+//! A connection is taken from the top of the stack (the most recently used one, so that the others grow old and are
+//! closed) or opened. There is no limit on their number: admission is the pool's task, and a limit here would make
+//! requests wait while engines idle. A connection goes back only after a complete exchange; any other end closes it.
+
+use crate::body::Outgoing;
 use crate::config::Timeouts;
+use crate::headers;
+use crate::link::Link;
 use crate::shared::SharedPool;
-use crate::stats::Counters;
+use crate::stats::{Counters, Gauge, add};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use parking_lot::{Mutex, RwLock};
+use router_core::address::Address;
+use router_core::membership::{BackendInfo, BackendRef};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+pub(crate) type EngineLink = Link<TcpStream, Outgoing>;
+
+/// An answer to a probe or an abort longer than this is not read to its end.
+const MAX_CALL_BODY_BYTES: usize = 1 << 20;
+
+/// The engines of one pool.
 pub(crate) struct Upstreams {
     shared: Arc<SharedPool>,
+    by_backend: RwLock<HashMap<BackendRef, Arc<Upstream>>>,
+    counters: Arc<Counters>,
+    connect_timeout: Duration,
+    keepalive: Duration,
 }
-impl Upstreams {
-    pub(crate) fn new(shared: Arc<SharedPool>, _counters: Arc<Counters>, _timeouts: &Timeouts) -> Self {
-        Self { shared }
+
+/// One backend incarnation.
+pub(crate) struct Upstream {
+    pub(crate) reference: BackendRef,
+    pub(crate) id: String,
+    address: Address,
+    /// The address, when it is no name that has to be resolved.
+    ip: Option<IpAddr>,
+    /// Values that go into every request and answer, made once.
+    pub(crate) host_header: HeaderValue,
+    pub(crate) id_header: HeaderValue,
+    idle: Mutex<Idle>,
+    /// Response bytes were seen since housekeeping looked last: evidence of life that costs one store.
+    heard: AtomicBool,
+    /// How often housekeeping found `heard` set.
+    heard_rounds: AtomicU64,
+    pub(crate) probing: AtomicBool,
+    connect_timeout: Duration,
+    keepalive: Duration,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Idle {
+    /// The backend is gone; nothing is kept any more.
+    closed: bool,
+    links: Vec<(EngineLink, Instant)>,
+}
+
+/// Why no connection could be opened. Nothing was sent.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    Timeout(Duration),
+    /// Refused, unreachable, or a name without an address.
+    Refused(io::Error),
+    /// This machine ran out of descriptors, ports or memory: no fault of the engine.
+    Exhausted(io::Error),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout(limit) => write!(f, "no connection within {} s", limit.as_secs_f64()),
+            Self::Refused(error) => write!(f, "{error}"),
+            Self::Exhausted(error) => write!(f, "the gateway's machine is exhausted: {error}"),
+        }
     }
+}
+
+/// Why a call (probe, abort) has no answer.
+#[derive(Debug)]
+pub(crate) struct NoAnswer;
+
+impl Upstreams {
+    pub(crate) fn new(shared: Arc<SharedPool>, counters: Arc<Counters>, timeouts: &Timeouts) -> Self {
+        Self {
+            shared,
+            by_backend: RwLock::default(),
+            counters,
+            connect_timeout: timeouts.connect,
+            keepalive: timeouts.engine_keepalive,
+        }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<SharedPool> {
         &self.shared
     }
-    pub(crate) fn close_idle(&self) {}
+
+    /// The connections of `backend`.
+    pub(crate) fn of(&self, backend: &BackendInfo) -> Arc<Upstream> {
+        if let Some(known) = self.by_backend.read().get(&backend.reference) {
+            return Arc::clone(known);
+        }
+        let mut table = self.by_backend.write();
+        let entry = table.entry(backend.reference).or_insert_with(|| {
+            Arc::new(Upstream::new(
+                backend,
+                Arc::clone(&self.counters),
+                self.connect_timeout,
+                self.keepalive,
+            ))
+        });
+        Arc::clone(entry)
+    }
+
+    /// Forgets backends that left the pool, and closes connections that were idle too long.
+    ///
+    /// Returns the backends that engines' bytes proved alive since the last call.
+    pub(crate) fn sweep(&self, live: &HashSet<BackendRef>) -> Vec<BackendRef> {
+        self.by_backend.write().retain(|reference, upstream| {
+            let stays = live.contains(reference);
+            if !stays {
+                upstream.close_idle(true);
+            }
+            stays
+        });
+        let table = self.by_backend.read();
+        table
+            .values()
+            .filter(|upstream| upstream.sweep())
+            .map(|upstream| upstream.reference)
+            .collect()
+    }
+
+    pub(crate) fn close_idle(&self) {
+        for upstream in self.by_backend.read().values() {
+            upstream.close_idle(true);
+        }
+    }
+}
+
+impl Upstream {
+    fn new(backend: &BackendInfo, counters: Arc<Counters>, connect_timeout: Duration, keepalive: Duration) -> Self {
+        let header = |text: &str| {
+            HeaderValue::from_str(text)
+                .or_else(|_| HeaderValue::from_str(&text.escape_default().to_string()))
+                .unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
+        };
+        Self {
+            reference: backend.reference,
+            id: backend.id.clone(),
+            ip: backend.address.host().parse().ok(),
+            host_header: header(backend.address.authority()),
+            id_header: header(&backend.id),
+            address: backend.address.clone(),
+            idle: Mutex::default(),
+            heard: AtomicBool::new(false),
+            heard_rounds: AtomicU64::new(0),
+            probing: AtomicBool::new(false),
+            connect_timeout,
+            keepalive,
+            counters,
+        }
+    }
+
+    /// `id (host:port)`, for messages.
+    pub(crate) fn describe(&self) -> String {
+        let authority = self.address.authority();
+        if self.id == authority {
+            format!("engine {authority}")
+        } else {
+            format!("engine {} ({authority})", self.id)
+        }
+    }
+
+    /// Notes that the engine sent something.
+    pub(crate) fn hear(&self) {
+        // Looking first keeps the cache line shared between the threads.
+        if !self.heard.load(Relaxed) {
+            self.heard.store(true, Relaxed);
+        }
+    }
+
+    /// A mark to ask later whether the engine sent anything since; see [`Upstream::heard_since`].
+    pub(crate) fn heard_mark(&self) -> u64 {
+        self.heard_rounds.load(Relaxed)
+    }
+
+    pub(crate) fn heard_since(&self, mark: u64) -> bool {
+        self.heard.load(Relaxed) || self.heard_rounds.load(Relaxed) != mark
+    }
+
+    /// A pooled connection that is still usable.
+    pub(crate) fn take_idle(&self) -> Option<EngineLink> {
+        loop {
+            let (mut link, since) = self.idle.lock().links.pop()?;
+            self.counters.upstream_idle.fetch_sub(1, Relaxed);
+            if since.elapsed() < self.keepalive && link.is_idle() {
+                add(&self.counters.upstream_reused);
+                return Some(link);
+            }
+        }
+    }
+
+    /// Keeps `link` for the next request, if it can take one.
+    pub(crate) fn give_back(&self, mut link: EngineLink) {
+        if !link.is_idle() {
+            return;
+        }
+        let mut idle = self.idle.lock();
+        if !idle.closed {
+            idle.links.push((link, Instant::now()));
+            add(&self.counters.upstream_idle);
+        }
+    }
+
+    fn close_idle(&self, for_good: bool) {
+        let mut idle = self.idle.lock();
+        idle.closed |= for_good;
+        let links = std::mem::take(&mut idle.links);
+        drop(idle);
+        self.counters.upstream_idle.fetch_sub(links.len() as u64, Relaxed);
+    }
+
+    /// Closes connections that are too old or that the engine has closed. Tells whether the engine was heard.
+    fn sweep(&self) -> bool {
+        let mut idle = self.idle.lock();
+        let old = idle
+            .links
+            .iter()
+            .take_while(|(_, since)| since.elapsed() >= self.keepalive)
+            .count();
+        let closed: Vec<_> = idle.links.drain(..old).collect();
+        drop(idle);
+        self.counters.upstream_idle.fetch_sub(closed.len() as u64, Relaxed);
+        let heard = self.heard.swap(false, Relaxed);
+        if heard {
+            add(&self.heard_rounds);
+        }
+        heard
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> Result<EngineLink, ConnectError> {
+        let stream = match tokio::time::timeout(self.connect_timeout, self.dial()).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if is_local(&error) => return Err(ConnectError::Exhausted(error)),
+            Ok(Err(error)) => return Err(ConnectError::Refused(error)),
+            Err(_) => return Err(ConnectError::Timeout(self.connect_timeout)),
+        };
+        let open = Gauge::raise(&self.counters, |counters| &counters.upstream_connections);
+        add(&self.counters.upstream_connections_total);
+        Link::open(stream, Some(open))
+            .await
+            .map_err(|error| ConnectError::Refused(io::Error::other(error)))
+    }
+
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let stream = match self.ip {
+            Some(ip) => TcpStream::connect((ip, self.address.port())).await?,
+            None => TcpStream::connect((self.address.host(), self.address.port())).await?,
+        };
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// A request of our own, outside any lease. Only for calls that may be repeated: a failure on a pooled connection
+    /// is tried once more on a fresh one. The caller sets the deadline.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &'static str,
+        body: Outgoing,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<StatusCode, NoAnswer> {
+        if let Some(link) = self.take_idle()
+            && let Ok(status) = self.call_on(link, &method, path, body.clone(), authorization).await
+        {
+            return Ok(status);
+        }
+        let link = self.connect().await.map_err(|_| NoAnswer)?;
+        self.call_on(link, &method, path, body, authorization).await
+    }
+
+    async fn call_on(
+        &self,
+        mut link: EngineLink,
+        method: &Method,
+        path: &'static str,
+        body: Outgoing,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<StatusCode, NoAnswer> {
+        let mut map = HeaderMap::new();
+        headers::prepare_for_engine(&mut map, &self.host_header, body.length());
+        if body.length() > 0 {
+            map.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(authorization) = authorization {
+            map.insert(AUTHORIZATION, authorization.clone());
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = Uri::from_static(path);
+        *request.headers_mut() = map;
+        let response = link.send(request).await.map_err(|_| NoAnswer)?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut length = 0;
+        while let Some(frame) = std::future::poll_fn(|cx| link.poll_frame(&mut body, cx)).await {
+            let frame = frame.map_err(|_| NoAnswer)?;
+            length += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if length > MAX_CALL_BODY_BYTES {
+                return Ok(status);
+            }
+        }
+        self.give_back(link);
+        Ok(status)
+    }
+}
+
+/// Errors of this machine, which say nothing about the engine.
+fn is_local(error: &io::Error) -> bool {
+    // EMFILE, ENFILE, ENOBUFS, ENOMEM and (no free port) EADDRNOTAVAIL of Linux.
+    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12 | 99))
 }

@@ -1,0 +1,84 @@
+//! Ending an execution on its engine when nobody waits for it any more.
+
+use crate::body::Outgoing;
+use crate::plane::Plane;
+use crate::request_id::AbortIds;
+use crate::shared::LeaseGuard;
+use crate::stats::add;
+use crate::upstream::Upstream;
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use router_core::lease::{Outcome, Settlement};
+use std::sync::Arc;
+
+/// An execution to be ended.
+pub(crate) struct Abort {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) ids: AbortIds,
+    /// The client's own credentials: the abort is made on its behalf.
+    pub(crate) authorization: Option<HeaderValue>,
+    /// Held until the engine confirms, so that the execution stays counted while it may run.
+    pub(crate) lease: Option<LeaseGuard>,
+}
+
+impl Abort {
+    /// Sends the abort in a task of its own; may be called from a destructor.
+    pub(crate) fn start(self, plane: &Arc<Plane>) {
+        let task = plane.tasks.enter();
+        let runtime = plane.runtime.clone();
+        let plane = Arc::clone(plane);
+        // When the runtime is already gone the task is dropped at once, and with it the lease, as ambiguous.
+        runtime.spawn(async move {
+            self.run(&plane).await;
+            drop(task);
+        });
+    }
+
+    async fn run(self, plane: &Plane) {
+        let grace = plane.config.timeouts.abort_grace;
+        let verdict = tokio::time::timeout(grace, self.send(plane))
+            .await
+            .unwrap_or(Verdict::Silent);
+        let Some(lease) = self.lease else { return };
+        let outcome = match verdict {
+            Verdict::Confirmed => Outcome::Cancelled,
+            Verdict::Refused | Verdict::Silent => Outcome::Ambiguous,
+        };
+        let pool = Arc::clone(lease.pool());
+        lease.settle(Settlement::new(outcome));
+        if let Verdict::Refused = verdict {
+            // It does not know how to abort, but it answered: that is no failing engine.
+            pool.with(|pool, now| pool.note_alive(self.upstream.reference, now));
+        }
+    }
+
+    async fn send(&self, plane: &Plane) -> Verdict {
+        let mut verdict = Verdict::Confirmed;
+        for id in self.ids.iter() {
+            add(&plane.counters.aborts_sent);
+            let body = Outgoing::new(vec![
+                Bytes::from_static(b"{\"rid\":"),
+                id.clone(),
+                Bytes::from_static(b"}"),
+            ]);
+            let answer = self
+                .upstream
+                .call(Method::POST, "/abort_request", body, self.authorization.as_ref())
+                .await;
+            match answer {
+                Ok(status) if status.is_success() => add(&plane.counters.aborts_confirmed),
+                Ok(_) => verdict = Verdict::Refused,
+                Err(_) => return Verdict::Silent,
+            }
+        }
+        verdict
+    }
+}
+
+/// What the engine said to an abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Confirmed,
+    Refused,
+    Silent,
+}

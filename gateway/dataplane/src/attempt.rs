@@ -1,0 +1,84 @@
+//! Which backend runs a request: leased, and leased elsewhere while not one byte of the request has been written.
+
+use crate::body::Outgoing;
+use crate::error::Failure;
+use crate::exchange::{Deadlines, Exchange, Refusal};
+use crate::plane::{Plane, Role};
+use crate::request_id::AbortIds;
+use crate::stats::add;
+use crate::upstream::Upstreams;
+use crate::{headers, plane};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use router_core::membership::BackendRef;
+use router_core::pool::AcquireRequest;
+use std::sync::Arc;
+
+/// A request that is ready to run on any backend of a pool.
+pub(crate) struct Attempts<'a> {
+    pub(crate) plane: &'a Arc<Plane>,
+    pub(crate) role: &'a Role,
+    pub(crate) model: &'a plane::Model,
+    pub(crate) session: Option<&'a str>,
+    pub(crate) ids: AbortIds,
+    pub(crate) deadlines: Deadlines,
+}
+
+/// An execution whose response head has arrived.
+pub(crate) struct Started {
+    pub(crate) exchange: Exchange,
+    pub(crate) response: Response<Incoming>,
+    /// The lease's id, as it is shown to the client.
+    pub(crate) lease: HeaderValue,
+}
+
+impl Attempts<'_> {
+    /// Sends `request`, which carries the client's headers, until a backend answers or one may have executed it.
+    pub(crate) async fn run(&self, mut request: Request<Outgoing>) -> Result<Started, Failure> {
+        let upstreams: &Upstreams = &self.model.upstreams;
+        let mut tried: Vec<BackendRef> = Vec::new();
+        let mut last = None;
+        for attempt in 0..self.plane.config.limits.max_attempts.max(1) {
+            let wanted = match self.session {
+                Some(session) => AcquireRequest::for_session(session),
+                None => AcquireRequest::unpinned(),
+            };
+            let lease = match upstreams.shared().acquire(&wanted.excluding(&tried)) {
+                Ok(lease) => lease,
+                // With every backend tried, what happened to the last one says more than "none is left".
+                Err(error) => {
+                    return Err(last.unwrap_or_else(|| Failure::refused(&error, &self.role.name, &self.model.name)));
+                }
+            };
+            if attempt > 0 {
+                add(&self.plane.counters.retries);
+            }
+            let upstream = upstreams.of(lease.backend());
+            let length = request.body().length();
+            headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
+            let label = HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"));
+            let backend = lease.backend().reference;
+            let authorization = request.headers().get(AUTHORIZATION).cloned();
+            let mut exchange = Exchange::new(self.plane, upstream, lease, self.ids.clone(), authorization);
+            match exchange.send(&request, self.deadlines).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(exchange.foreign("switched protocols"));
+                }
+                Ok(response) => {
+                    return Ok(Started {
+                        exchange,
+                        response,
+                        lease: label,
+                    });
+                }
+                Err(Refusal::Final(failure)) => return Err(failure.of_lease(label)),
+                Err(Refusal::NotSent(failure)) => {
+                    tried.push(backend);
+                    last = Some(failure.of_lease(label));
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| unreachable!("at least one attempt is made")))
+    }
+}

@@ -1,0 +1,334 @@
+//! The errors the data plane itself answers with: whose fault, whether a retry is safe, and what to do next.
+
+use crate::answer::Answer;
+use crate::headers;
+use crate::json::push_string;
+use crate::peek::Malformed;
+use bytes::Bytes;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use router_core::error::Error;
+use std::fmt::Write as _;
+
+/// Seconds a client should wait before it tries again what may work later.
+const RETRY_AFTER_S: u32 = 1;
+
+/// What went wrong. Each code has one status, and one answer to "may the client send this again?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    InvalidJson,
+    MissingBody,
+    IncompleteBody,
+    BodyTooLarge,
+    InvalidSession,
+    InvalidModel,
+    UnknownModel,
+    ModelRequired,
+    NotFound,
+    UnknownRole,
+    MethodNotAllowed,
+    AtCapacity,
+    NoEligibleBackend,
+    BackendUnreachable,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    TotalTimeout,
+    UpstreamBroken,
+    ControlUnavailable,
+}
+
+impl Code {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::MissingBody => "missing_body",
+            Self::IncompleteBody => "incomplete_body",
+            Self::BodyTooLarge => "body_too_large",
+            Self::InvalidSession => "invalid_session",
+            Self::InvalidModel => "invalid_model",
+            Self::UnknownModel => "unknown_model",
+            Self::ModelRequired => "model_required",
+            Self::NotFound => "not_found",
+            Self::UnknownRole => "unknown_role",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::AtCapacity => "at_capacity",
+            Self::NoEligibleBackend => "no_eligible_backend",
+            Self::BackendUnreachable => "backend_unreachable",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::FirstByteTimeout => "first_byte_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::TotalTimeout => "total_timeout",
+            Self::UpstreamBroken => "upstream_broken",
+            Self::ControlUnavailable => "control_unavailable",
+        }
+    }
+
+    pub(crate) const fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidJson
+            | Self::MissingBody
+            | Self::IncompleteBody
+            | Self::InvalidSession
+            | Self::InvalidModel
+            | Self::UnknownModel
+            | Self::ModelRequired => StatusCode::BAD_REQUEST,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoEligibleBackend | Self::BackendUnreachable | Self::ControlUnavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Self::UpstreamBroken => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// The same request may succeed later, and sending it again cannot run a generation twice. (Errors that left an
+    /// execution in doubt override this, see [`Failure::maybe_executed`].)
+    const fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::AtCapacity
+                | Self::NoEligibleBackend
+                | Self::BackendUnreachable
+                | Self::ControlUnavailable
+                | Self::ConnectTimeout
+                | Self::TotalTimeout
+                | Self::FirstByteTimeout
+        )
+    }
+
+    /// The error type OpenAI clients expect.
+    const fn openai_type(self) -> &'static str {
+        match self.status().as_u16() {
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            _ => "server_error",
+        }
+    }
+}
+
+/// An error answer in the making. Boxed, because functions that almost always succeed return it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(Box<Parts>);
+
+#[derive(Clone, Debug)]
+struct Parts {
+    code: Code,
+    /// What, which engine, the last evidence, the next step.
+    message: String,
+    /// Members of the `detail` object, as JSON text without the braces.
+    detail: String,
+    /// Bytes of the request reached an engine, so a generation may have run.
+    maybe_executed: bool,
+    allow: Option<&'static str>,
+    close: bool,
+    /// `x-trimtab-backend`, `-lease` and `-session`, as far as the request got.
+    labels: [Option<HeaderValue>; 3],
+}
+
+const LABELS: [HeaderName; 3] = [headers::BACKEND, headers::LEASE, headers::SESSION];
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            code,
+            message: message.into(),
+            detail: String::new(),
+            maybe_executed: false,
+            allow: None,
+            close: false,
+            labels: [const { None }; 3],
+        }))
+    }
+
+    pub(crate) fn malformed(malformed: Malformed) -> Self {
+        Self::new(Code::InvalidJson, malformed.to_string()).with_number("offset", malformed.offset as u64)
+    }
+
+    pub(crate) fn method_not_allowed(path: &str, allow: &'static str) -> Self {
+        let mut failure = Self::new(Code::MethodNotAllowed, format!("{path} takes {allow} only"));
+        failure.0.allow = Some(allow);
+        failure
+    }
+
+    /// An answer to an acquire that was refused.
+    pub(crate) fn refused(error: &Error, role: &str, model: &str) -> Self {
+        let code = match error {
+            Error::AtCapacity { .. } => Code::AtCapacity,
+            Error::InvalidSessionKey { .. } => Code::InvalidSession,
+            _ => Code::NoEligibleBackend,
+        };
+        let failure = Self::new(code, format!("{error} (role {role:?}, model {model:?})"))
+            .with_text("role", role)
+            .with_text("model", model);
+        match error {
+            Error::NoEligibleBackend { census } => failure
+                .with_number("registered", census.registered.into())
+                .with_number("eligible", census.eligible.into())
+                .with_number("unproven", census.unproven.into())
+                .with_number("down", census.down.into())
+                .with_number("draining", census.draining.into()),
+            Error::AtCapacity { outstanding, limit } => failure
+                .with_number("outstanding", (*outstanding).into())
+                .with_number("max_concurrent", (*limit).into()),
+            _ => failure,
+        }
+    }
+
+    /// Marks that an engine may have run the request: it must not be sent again blindly.
+    pub(crate) fn maybe_executed(mut self) -> Self {
+        self.0.maybe_executed = true;
+        self.with_member("maybe_executed", "true")
+    }
+
+    /// Closes the client's connection after the answer, because the request was not read to its end.
+    pub(crate) fn closing(mut self) -> Self {
+        self.0.close = true;
+        self
+    }
+
+    pub(crate) fn closes(&self) -> bool {
+        self.0.close
+    }
+
+    pub(crate) fn of_backend(mut self, id: &HeaderValue) -> Self {
+        self.0.labels[0] = Some(id.clone());
+        self
+    }
+
+    pub(crate) fn of_lease(mut self, id: HeaderValue) -> Self {
+        self.0.labels[1] = Some(id);
+        self
+    }
+
+    pub(crate) fn of_session(mut self, key: Option<&HeaderValue>) -> Self {
+        self.0.labels[2] = key.cloned();
+        self
+    }
+
+    pub(crate) fn with_text(self, key: &str, value: &str) -> Self {
+        let mut literal = String::new();
+        push_string(&mut literal, value);
+        self.with_member(key, &literal)
+    }
+
+    pub(crate) fn with_number(self, key: &str, value: u64) -> Self {
+        self.with_member(key, &value.to_string())
+    }
+
+    fn with_member(mut self, key: &str, json: &str) -> Self {
+        let comma = if self.0.detail.is_empty() { "" } else { "," };
+        let _ = write!(self.0.detail, "{comma}\"{key}\":{json}");
+        self
+    }
+
+    fn retryable(&self) -> bool {
+        self.0.code.retryable() && !self.0.maybe_executed
+    }
+
+    /// The answer's JSON; `openai` adds what OpenAI clients look for.
+    pub(crate) fn body(&self, openai: bool) -> String {
+        let mut body = String::from("{\"error\":{\"code\":");
+        push_string(&mut body, self.0.code.as_str());
+        body.push_str(",\"message\":");
+        push_string(&mut body, &self.0.message);
+        let _ = write!(body, ",\"retryable\":{}", self.retryable());
+        if openai {
+            let _ = write!(body, ",\"type\":\"{}\",\"param\":null", self.0.code.openai_type());
+        }
+        if self.waits() {
+            let _ = write!(body, ",\"retry_after_ms\":{}", RETRY_AFTER_S * 1000);
+        }
+        if !self.0.detail.is_empty() {
+            let _ = write!(body, ",\"detail\":{{{}}}", self.0.detail);
+        }
+        body.push_str("}}");
+        body
+    }
+
+    /// The error as one event of an event stream.
+    pub(crate) fn event(&self, openai: bool, at_boundary: bool) -> Bytes {
+        let separator = if at_boundary { "" } else { "\n\n" };
+        Bytes::from(format!("{separator}data: {}\n\n", self.body(openai)))
+    }
+
+    fn waits(&self) -> bool {
+        self.retryable() && matches!(self.0.code.status().as_u16(), 429 | 503)
+    }
+
+    pub(crate) fn into_response(self, openai: bool) -> Response<Answer> {
+        let mut response = Response::new(Answer::full(Bytes::from(self.body(openai))));
+        *response.status_mut() = self.0.code.status();
+        let map = response.headers_mut();
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        map.insert(headers::ERROR, HeaderValue::from_static(self.0.code.as_str()));
+        if !self.retryable() {
+            map.insert(headers::SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if self.waits() {
+            map.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        if let Some(allow) = self.0.allow {
+            map.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        for (name, value) in LABELS.into_iter().zip(self.0.labels) {
+            if let Some(value) = value {
+                map.insert(name, value);
+            }
+        }
+        if self.0.close {
+            map.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What may have run says so, is not retryable, and carries its evidence; the body is JSON in both styles.
+    #[test]
+    fn doubt_forbids_a_retry() {
+        let failure = Failure::new(Code::TotalTimeout, "a \"quoted\" message").with_text("backend", "b\n");
+        for (failure, retryable) in [(failure.clone(), true), (failure.maybe_executed(), false)] {
+            for openai in [false, true] {
+                let body: serde_json::Value = serde_json::from_str(&failure.body(openai)).expect("JSON");
+                let error = &body["error"];
+                assert_eq!(error["code"], "total_timeout");
+                assert_eq!(error["retryable"], retryable);
+                assert_eq!(error["detail"]["backend"], "b\n");
+                assert_eq!(error.get("type").is_some(), openai);
+                assert_eq!(error["detail"]["maybe_executed"] == true, !retryable);
+            }
+            let response = failure.into_response(false);
+            assert_eq!(response.headers().contains_key(headers::SHOULD_RETRY), !retryable);
+        }
+    }
+
+    /// "All busy" and "none exist" are told apart, and both say when to come back.
+    #[test]
+    fn refusals_say_when_to_come_back() {
+        let busy = Failure::refused(
+            &Error::AtCapacity {
+                outstanding: 4,
+                limit: 4,
+            },
+            "r",
+            "m",
+        )
+        .into_response(false);
+        let census = router_core::error::Census::default();
+        let none = Failure::refused(&Error::NoEligibleBackend { census }, "r", "m").into_response(true);
+        assert_eq!((busy.status().as_u16(), none.status().as_u16()), (429, 503));
+        assert_eq!(
+            (&busy.headers()[RETRY_AFTER], &none.headers()[RETRY_AFTER]),
+            (&"1".parse().unwrap(), &"1".parse().unwrap())
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! One execution: from the pick of a backend to the settlement of its lease, whatever happens in between.
+//!
+//! [`Exchange`] is the one value that knows how far an execution got. It is dropped when the client goes away (hyper
+//! drops the request or the response body), when the data plane is cut, and when a task panics; its destructor then
+//! closes the engine's connection and, if a byte of the request may have left, aborts the generation by its id.
+
+use crate::abort::Abort;
+use crate::body::Outgoing;
+use crate::error::{Code, Failure};
+use crate::plane::Plane;
+use crate::request_id::AbortIds;
+use crate::shared::LeaseGuard;
+use crate::stats::add;
+use crate::upstream::{ConnectError, EngineLink, Upstream};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Frame;
+use hyper::body::Incoming;
+use router_core::lease::{Outcome, Settlement};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+pub(crate) struct Exchange {
+    plane: Arc<Plane>,
+    upstream: Arc<Upstream>,
+    /// Open until the execution is settled.
+    lease: Option<LeaseGuard>,
+    link: Option<EngineLink>,
+    /// What the connection had written before this request.
+    written_before: u64,
+    ids: AbortIds,
+    authorization: Option<HeaderValue>,
+}
+
+/// When we stop waiting for the head of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) total: Option<Instant>,
+}
+
+/// How an attempt to get a response head ended.
+pub(crate) enum Refusal {
+    /// Not one byte of the request was written: another backend may be tried.
+    NotSent(Failure),
+    /// Final.
+    Final(Failure),
+}
+
+impl Exchange {
+    pub(crate) fn new(
+        plane: &Arc<Plane>,
+        upstream: Arc<Upstream>,
+        lease: LeaseGuard,
+        ids: AbortIds,
+        authorization: Option<HeaderValue>,
+    ) -> Self {
+        Self {
+            plane: Arc::clone(plane),
+            upstream,
+            lease: Some(lease),
+            link: None,
+            written_before: 0,
+            ids,
+            authorization,
+        }
+    }
+
+    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    /// Sends `request` and waits for the response head; on a refusal the lease is settled.
+    ///
+    /// A pooled connection that turns out to be dead before it took a byte is replaced by a fresh one.
+    pub(crate) async fn send(
+        &mut self,
+        request: &Request<Outgoing>,
+        deadlines: Deadlines,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let pooled = self.upstream.take_idle();
+        let mut fresh = pooled.is_none();
+        self.link = pooled;
+        loop {
+            if self.link.is_none() {
+                self.connect(deadlines.total).await?;
+            }
+            let Some(link) = &mut self.link else {
+                unreachable!("connected above")
+            };
+            self.written_before = link.written();
+            match before(deadlines, link.send(request.clone())).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(_)) if !self.was_written() && !fresh => {
+                    self.link = None;
+                    fresh = true;
+                }
+                Ok(Err(error)) => return Err(self.broken_before_head(&error)),
+                Err(code) => {
+                    let failure = self.late(code);
+                    return Err(Refusal::Final(failure));
+                }
+            }
+        }
+    }
+
+    async fn connect(&mut self, total: Option<Instant>) -> Result<(), Refusal> {
+        let deadlines = Deadlines {
+            first_byte: None,
+            total,
+        };
+        match before(deadlines, self.upstream.connect()).await {
+            Ok(Ok(link)) => {
+                self.link = Some(link);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(self.not_connected(&error)),
+            Err(code) => {
+                let failure = self.late(code);
+                Err(Refusal::Final(failure))
+            }
+        }
+    }
+
+    fn not_connected(&mut self, error: &ConnectError) -> Refusal {
+        let (code, outcome) = match error {
+            ConnectError::Timeout(_) => (Code::ConnectTimeout, Outcome::NotSent),
+            ConnectError::Refused(_) => (Code::BackendUnreachable, Outcome::NotSent),
+            // Our own shortage must not mark a healthy engine as failing.
+            ConnectError::Exhausted(_) => (Code::BackendUnreachable, Outcome::Cancelled),
+        };
+        self.settle(Settlement::new(outcome));
+        let message = format!(
+            "{} could not be reached: {error}; nothing was sent, the request may be sent again",
+            self.upstream.describe()
+        );
+        Refusal::NotSent(self.failure(code, message))
+    }
+
+    fn broken_before_head(&mut self, error: &hyper::Error) -> Refusal {
+        let cause = describe(error);
+        if !self.was_written() {
+            self.link = None;
+            self.settle(Settlement::new(Outcome::NotSent));
+            let message = format!(
+                "{} closed the connection before it took a byte ({cause}); the request may be sent again",
+                self.upstream.describe()
+            );
+            return Refusal::NotSent(self.failure(Code::BackendUnreachable, message));
+        }
+        Refusal::Final(self.break_off(
+            Code::UpstreamBroken,
+            &format!("broke the exchange before it answered ({cause})"),
+        ))
+    }
+
+    /// Gives up waiting.
+    pub(crate) fn late(&mut self, code: Code) -> Failure {
+        if self.was_written() {
+            return self.break_off(code, "did not answer in time");
+        }
+        self.link = None;
+        // Not the engine's failure: the whole time had passed before it was asked.
+        self.settle(Settlement::new(Outcome::Cancelled));
+        let message = format!(
+            "the time for the request passed before {} was asked",
+            self.upstream.describe()
+        );
+        self.failure(code, message)
+    }
+
+    /// Ends an execution that an engine may have run: its connection is closed, it is aborted by id, never replayed.
+    pub(crate) fn break_off(&mut self, code: Code, what: &str) -> Failure {
+        self.link = None;
+        // At once, so that the pool learns of the failure before it picks again.
+        self.settle(Settlement::new(Outcome::Ambiguous));
+        self.abort(None);
+        let message = format!(
+            "{} {what}; the request may have been executed and was not sent again",
+            self.upstream.describe()
+        );
+        self.failure(code, message).maybe_executed()
+    }
+
+    /// Ends an execution whose answer is not one of an engine.
+    pub(crate) fn foreign(&mut self, what: &str) -> Failure {
+        self.break_off(Code::UpstreamBroken, what)
+    }
+
+    /// Ends an execution whose response is complete; the connection is kept when it can be.
+    pub(crate) fn complete(&mut self, settlement: Settlement) {
+        if let Some(link) = self.link.take() {
+            self.upstream.give_back(link);
+        }
+        self.settle(settlement);
+    }
+
+    /// The next part of the response body.
+    pub(crate) fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match &mut self.link {
+            Some(link) => link.poll_frame(body, cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn was_written(&self) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|link| link.written() > self.written_before)
+    }
+
+    fn settle(&mut self, settlement: Settlement) {
+        if let Some(lease) = self.lease.take() {
+            lease.settle(settlement);
+        }
+    }
+
+    fn abort(&mut self, lease: Option<LeaseGuard>) {
+        if self.ids.is_empty() {
+            // Closing the connection is all that can be done; there is nothing to wait for.
+            if let Some(lease) = lease {
+                lease.settle(Settlement::new(Outcome::Cancelled));
+            }
+            return;
+        }
+        let abort = Abort {
+            upstream: Arc::clone(&self.upstream),
+            ids: std::mem::take(&mut self.ids),
+            authorization: self.authorization.take(),
+            lease,
+        };
+        abort.start(&self.plane);
+    }
+
+    fn failure(&self, code: Code, message: String) -> Failure {
+        Failure::new(code, message)
+            .with_text("backend", &self.upstream.id)
+            .of_backend(&self.upstream.id_header)
+    }
+}
+
+impl Drop for Exchange {
+    /// The client is gone (or the data plane is cut, or the task panicked) while the execution was open.
+    fn drop(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        add(&self.plane.counters.client_gone);
+        let written = self.was_written();
+        self.link = None;
+        if written {
+            self.abort(Some(lease));
+        } else {
+            lease.settle(Settlement::new(Outcome::Cancelled));
+        }
+    }
+}
+
+/// Waits for `work` until the earlier deadline, whose code is the error.
+async fn before<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
+    let first_byte = deadlines.first_byte.map(|limit| Instant::now() + limit);
+    let (deadline, code) = match (first_byte, deadlines.total) {
+        (None, None) => return Ok(work.await),
+        (Some(first_byte), Some(total)) if total < first_byte => (total, Code::TotalTimeout),
+        (Some(first_byte), _) => (first_byte, Code::FirstByteTimeout),
+        (None, Some(total)) => (total, Code::TotalTimeout),
+    };
+    tokio::time::timeout_at(deadline, work).await.map_err(|_| code)
+}
+
+/// The error and its cause, which hyper shows apart.
+pub(crate) fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

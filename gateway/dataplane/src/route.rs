@@ -1,0 +1,138 @@
+//! From a path to what serves it.
+
+use crate::plane::Role;
+
+/// An endpoint of an engine that a request is leased for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Generate,
+    ChatCompletions,
+    Completions,
+}
+
+impl Endpoint {
+    fn parse(path: &str) -> Option<Self> {
+        match path {
+            "generate" => Some(Self::Generate),
+            "v1/chat/completions" | "chat/completions" => Some(Self::ChatCompletions),
+            "v1/completions" => Some(Self::Completions),
+            _ => None,
+        }
+    }
+
+    /// The engine's path.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Generate => "/generate",
+            Self::ChatCompletions => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+        }
+    }
+
+    /// Errors take the form OpenAI clients know.
+    pub(crate) const fn is_openai(self) -> bool {
+        !matches!(self, Self::Generate)
+    }
+}
+
+/// What serves a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// A lease on one of the role's backends (index into the roles).
+    Engine {
+        role: usize,
+        endpoint: Endpoint,
+    },
+    Live,
+    Ready,
+    /// An engine endpoint of a role that is not served here.
+    UnknownRole,
+    /// Anything else: the control app.
+    Control,
+}
+
+/// Finds what serves `path`. Without its prefix an endpoint belongs to the role that is served alone.
+pub(crate) fn route(path: &str, roles: &[Role]) -> Route {
+    let Some(rest) = path.strip_prefix('/') else {
+        return Route::Control;
+    };
+    match rest {
+        "live" => return Route::Live,
+        "ready" => return Route::Ready,
+        _ => {}
+    }
+    if let [_] = roles
+        && let Some(endpoint) = Endpoint::parse(rest)
+    {
+        return Route::Engine { role: 0, endpoint };
+    }
+    let Some((first, rest)) = rest.split_once('/') else {
+        return Route::Control;
+    };
+    let Some(endpoint) = Endpoint::parse(rest) else {
+        return Route::Control;
+    };
+    match roles.iter().position(|role| role.name == first) {
+        None if first.is_empty() => Route::Control,
+        Some(role) => Route::Engine { role, endpoint },
+        None => Route::UnknownRole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(names: &[&str]) -> Vec<Role> {
+        names
+            .iter()
+            .map(|name| Role {
+                name: (*name).to_owned(),
+                models: Vec::new(),
+                default_model: None,
+                lenient_model: false,
+            })
+            .collect()
+    }
+
+    /// Every engine endpoint works with its role's prefix, and without it when one role is served.
+    #[test]
+    fn engine_paths() {
+        for (path, endpoint) in [
+            ("/generate", Endpoint::Generate),
+            ("/v1/chat/completions", Endpoint::ChatCompletions),
+            ("/chat/completions", Endpoint::ChatCompletions),
+            ("/v1/completions", Endpoint::Completions),
+        ] {
+            let (one, two) = (roles(&["a"]), roles(&["a", "b"]));
+            assert_eq!(route(path, &one), Route::Engine { role: 0, endpoint });
+            assert_eq!(route(&format!("/b{path}"), &two), Route::Engine { role: 1, endpoint });
+            assert_eq!(route(&format!("/c{path}"), &two), Route::UnknownRole);
+            assert!(!matches!(route(path, &two), Route::Engine { .. }));
+        }
+    }
+
+    /// Near misses are not engine paths.
+    #[test]
+    fn other_paths() {
+        let one = roles(&["a"]);
+        for path in [
+            "",
+            "*",
+            "/",
+            "//generate",
+            "/generate/",
+            "/a/generate/x",
+            "/a",
+            "/a/health",
+            "/metrics",
+            "/a/live",
+        ] {
+            assert_eq!(route(path, &one), Route::Control, "{path}");
+        }
+        assert_eq!(
+            (route("/live", &one), route("/ready", &one)),
+            (Route::Live, Route::Ready)
+        );
+    }
+}
