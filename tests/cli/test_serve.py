@@ -136,10 +136,14 @@ async def test_a_second_signal_ends_it_at_once(lab: Lab) -> None:
             await request
 
 
-async def test_an_engine_that_dies_is_logged(lab: Lab) -> None:
+async def test_an_engine_that_dies_is_logged(tmp_path: Path, lab: Lab) -> None:
     """State changes are lines of the log: the engine's, then the model's."""
     engine = await lab.engine(one())
-    async with serving("--engine", engine.authority) as served:
+    path = tmp_path / "trimtab.toml"
+    path.write_text(
+        f'[gateway]\nprobe_interval_s = 0.05\n[roles.rollout.models.tiny]\nengines = ["{engine.authority}"]\n'
+    )
+    async with serving("--config", str(path)) as served:
         await served.logged("model is ready")
         await engine.kill()
         assert engine.authority in (await served.logged("to down"))["event"]
@@ -153,5 +157,5 @@ async def test_a_taken_port_is_a_clear_error() -> None:
         result = await run("serve", "--engine", NOBODY, "--port", port)
     assert result.code == 1
     assert f"127.0.0.1:{port}" in result.err
-    assert "--port" in result.err
+    assert "choose another port" in result.err
     assert "Traceback" not in result.err

@@ -24,13 +24,13 @@ async def test_the_table_shows_pools_and_engines(lab: Lab) -> None:
     engine = await lab.engine(one())
     async with serving("--model", "tiny", "--engine", f"{engine.authority}=8", "--engine", NOBODY) as served:
         await served.logged("model is ready")
-        result = await run("status", "--url", served.url, env={"http_proxy": "http://127.0.0.1:9", "COLUMNS": "200"})
+        result = await run("status", "--url", served.url, env={"http_proxy": "http://127.0.0.1:9"})
     assert (result.code, result.err) == (0, "")
     assert f"at {served.url}: ready" in result.out
-    assert "rollout/tiny  ready  0 outstanding / capacity 9, 0 sessions" in result.out
+    assert "rollout/tiny  ready  0 outstanding on capacity 9, 0 sessions" in result.out
     rows = {line.split()[0]: line.split() for line in result.out.splitlines() if line.strip()}
-    assert rows[engine.authority][1:5] == ["ready", "up", "8", "0"]
-    assert rows[NOBODY][1:5] == ["starting", "unproven", "1", "0"]
+    assert rows[engine.authority][1:5] == ["up", "0", "8", "0.00"]
+    assert rows[NOBODY][1:5] == ["unproven", "0", "1", "0.00"]
 
 
 async def test_json_is_the_status_document() -> None:

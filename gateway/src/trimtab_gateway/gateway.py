@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import shutil
 import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, final
@@ -45,6 +46,7 @@ class Gateway:
         self._publisher = Publisher(self._roles)
         self._reachability = ReachabilityLog()
         self._started = time.monotonic()
+        self._socket: Path | None = None
         self._data_plane: DataPlane | None = None
         self._resources = AsyncExitStack()
 
@@ -70,8 +72,8 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
-            self._data_plane = _start_data_plane(self.config, self._roles, socket)
+            self._socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
+            self._data_plane = _start_data_plane(self.config, self._roles, self._socket)
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
             resources.push_async_callback(_cancel, ticker)
@@ -83,10 +85,10 @@ class Gateway:
     ) -> None:
         await self._resources.aclose()
 
-    def cut(self) -> None:
-        """End a shutdown that is waiting for running requests: close their connections now."""
-        if self._data_plane is not None:
-            self._data_plane.shutdown(0.0)
+    def abandon(self) -> None:
+        """Remove what would outlive the process, for a caller that is about to end it without a shutdown."""
+        if self._socket is not None:
+            shutil.rmtree(self._socket.parent, ignore_errors=True)
 
     async def _stop_data_plane(self) -> None:
         # Waits for running requests, so it must not hold the loop: the control app answers until the end.
@@ -99,13 +101,16 @@ class Gateway:
         return self._data_plane
 
     async def _tick_for_ever(self) -> None:
+        # The first ticks come faster: whoever starts a gateway waits to read which engines answer.
+        pause_s = TICK_S / 32
         while True:
             try:
                 self._tick()
             except Exception:
                 # Expiry and logs are worth less than the data plane that goes on without them.
                 logger.exception("tick failed")
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(TICK_S, 2 * pause_s)
 
     def _tick(self) -> None:
         pools = [pool for role in self._roles for pool in role.models.values()]

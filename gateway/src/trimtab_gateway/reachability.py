@@ -1,7 +1,7 @@
 """Says in the log when a model can serve, and when it no longer can.
 
 A model that is starting has no verdict yet: an engine counts once a probe has reached it or failed. The first verdict
-and every change of it are written, once.
+and every change of it are written, once; so are engines that did not answer their first probe.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from trimtab_gateway.log import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trimtab._core import BackendStatistics, PoolStatistics
     from trimtab_gateway.snapshot import ModelSnapshot, Snapshot
 
@@ -23,6 +25,7 @@ class ReachabilityLog:
 
     def __init__(self) -> None:
         self._ready: dict[str, bool] = {}
+        self._all_judged: set[str] = set()
 
     def observe(self, snapshot: Snapshot) -> None:
         """Compare a snapshot with the last verdicts and write what changed."""
@@ -33,19 +36,20 @@ class ReachabilityLog:
     def _observe(self, model: ModelSnapshot) -> None:
         pool = model.pool
         ready = model.state == "ready"
-        if self._ready.get(pool.name) == ready or not (ready or all(map(_is_judged, pool.backends))):
-            return
-        self._ready[pool.name] = ready
-        if ready:
-            logger.info("model is ready", pool=pool.name, engines=_reached(pool))
-        else:
-            urls = [backend.url for backend in pool.backends[:_SHOWN_ENGINES]]
-            logger.warning(
-                "no engine can serve; /ready answers 503 until one does",
-                pool=pool.name,
-                engines=_reached(pool),
-                urls=urls,
-            )
+        judged = all(map(_is_judged, pool.backends))
+        if self._ready.get(pool.name) != ready and (ready or judged):
+            self._ready[pool.name] = ready
+            if ready:
+                logger.info("model is ready", pool=pool.name, engines=_reached(pool))
+            else:
+                message = "no engine can serve; /ready answers 503 until one does"
+                logger.warning(message, pool=pool.name, engines=_reached(pool), urls=_urls(pool.backends))
+        if judged and pool.name not in self._all_judged:
+            self._all_judged.add(pool.name)
+            silent = [backend for backend in pool.backends if backend.health == "unproven"]
+            if silent and ready:
+                message = "engines did not answer; each is used once it does"
+                logger.warning(message, pool=pool.name, engines=_reached(pool), urls=_urls(silent))
 
 
 def _is_judged(backend: BackendStatistics) -> bool:
@@ -54,3 +58,8 @@ def _is_judged(backend: BackendStatistics) -> bool:
 
 def _reached(pool: PoolStatistics) -> str:
     return f"{sum(backend.eligible for backend in pool.backends)}/{len(pool.backends)}"
+
+
+def _urls(backends: Sequence[BackendStatistics]) -> list[str]:
+    urls = [backend.url for backend in backends[:_SHOWN_ENGINES]]
+    return urls if len(backends) <= _SHOWN_ENGINES else [*urls, f"{len(backends) - _SHOWN_ENGINES} more"]

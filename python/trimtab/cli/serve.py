@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from trimtab_gateway import GatewayConfig
 
 
+class BadConfigurationError(click.ClickException):
+    """A configuration breaks a rule. The exit code of bad input; the message needs no usage line in front of it."""
+
+    exit_code = 2
+
+
 @click.command("serve")
 @click.option(
     "--config",
@@ -86,4 +92,4 @@ def _configuration(
             return load_config(file, **overrides)
         return config_from_flags(engines, **({} if role is None else {"role": role}), model=model, **overrides)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise BadConfigurationError(str(error)) from error

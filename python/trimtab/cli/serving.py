@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import resource
 import signal
@@ -44,8 +45,11 @@ async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
-            logger.info("closing open requests now", signal=number.name)
-            gateway.cut()
+            logger.info("ending now: running requests are cut", signal=number.name)
+            gateway.abandon()
+            logging.shutdown()
+            # The graceful shutdown that is under way holds threads that wait for engines; no other way out is at once.
+            os._exit(0)
         else:
             logger.info("stopping: running requests get a moment to finish", signal=number.name)
             stop.set()

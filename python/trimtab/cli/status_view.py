@@ -13,13 +13,28 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "down": "red", "unavailable": "red"}
-_RIGHT_ALIGNED = ("capacity", "outstanding", "load", "sessions", "requests", "failed", "tokens")
+_GOOD, _WAITING, _BAD = "green", "yellow", "red"
+_STYLES = {
+    "ready": _GOOD,
+    "up": _GOOD,
+    "starting": _WAITING,
+    "unproven": _WAITING,
+    "suspect": _WAITING,
+    "draining": _WAITING,
+    "down": _BAD,
+    "unavailable": _BAD,
+}
+_NUMBERS = ("outstanding", "capacity", "load", "sessions", "requests", "failed", "tokens")
+_PIPE_WIDTH = 200
 
 
 def print_status(url: str, document: Mapping[str, Any]) -> None:
     """Print a status document of the gateway at ``url`` as one table per pool."""
-    Console(highlight=False).print(Group(*_parts(url, document)))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # A pipe has no width: cut names would be of no use to what reads them.
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    console.print(Group(*_parts(url, document)))
 
 
 def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -28,7 +43,7 @@ def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text.assemble(
         f"trimtab {document['version']} at {url}: ",
         (ready, "green" if document["ready"] else "red"),
-        f", up {_duration(document['uptime_s'])}, {plane.get('open_requests', 0)} open requests, "
+        f", up {_duration(document['uptime_s'])}, requests: {plane.get('open_requests', 0)} open, "
         f"{sum(plane.get('requests_total', {}).values())} answered",
     )
     for role, served in document["roles"].items():
@@ -44,23 +59,25 @@ def _pool_line(role: str, name: str, model: Mapping[str, Any]) -> Text:
         (f"{role}/{name}", "bold"),
         "  ",
         (model["state"], _STYLES.get(model["state"], "")),
-        f"  {model['outstanding']} outstanding / capacity {capacity:g}, {model['sessions']} sessions, "
+        f"  {model['outstanding']} outstanding on capacity {capacity:g}, {model['sessions']} sessions, "
         f"{model['output_tokens']} output tokens",
     )
 
 
 def _engines(engines: list[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header in ("engine", "state", "health", *_RIGHT_ALIGNED):
-        table.add_column(header, justify="right" if header in _RIGHT_ALIGNED else "left", no_wrap=True)
+    table.add_column("engine", overflow="fold")
+    table.add_column("state")
+    for header in _NUMBERS:
+        table.add_column(header, justify="right")
     for engine in engines:
-        failed = sum(count for outcome, count in engine["outcomes"].items() if outcome in ("failed", "ambiguous"))
+        state = "draining" if engine["state"] == "draining" else engine["health"]
+        failed = engine["outcomes"].get("failed", 0) + engine["outcomes"].get("ambiguous", 0)
         table.add_row(
             Text(engine["engine_id"]),
-            Text(engine["state"], style=_STYLES.get(engine["state"], "")),
-            Text(engine["health"]),
-            f"{engine['capacity']:g}",
+            Text(state, style=_STYLES.get(state, "")),
             str(engine["outstanding"]),
+            f"{engine['capacity']:g}",
             f"{engine['outstanding'] / engine['capacity']:.2f}",
             str(engine["sessions"]),
             str(engine["picks"]),

@@ -155,4 +155,5 @@ async def test_head_answers_as_get_without_a_body(serve: Start) -> None:
     for path in ("/", "/engines", "/rollout/v1/models", "/metrics", "/status"):
         answer = await served.client.head(path)
         assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["server"] == "trimtab"
         assert int(answer.headers["content-length"]) > 0

@@ -124,20 +124,11 @@ async def test_a_shutdown_waits_for_a_running_request(lab: Lab) -> None:
         assert (await request).json() == {"text": "late"}
 
 
-async def test_cut_ends_a_shutdown_that_waits(lab: Lab) -> None:
-    """A second signal does not wait for an engine that never answers."""
-    engine = await lab.engine(hold())
-    loop = asyncio.get_running_loop()
-    async with httpx.AsyncClient(trust_env=False) as client:
-        async with Gateway(one_role(EngineConfig(engine.authority))) as gateway:
-            await wait_until(lambda: gateway.statistics().snapshot.ready, "the engine")
-            request = asyncio.create_task(client.post(f"{gateway.url}/generate", json={"text": "a"}))
-            await wait_until(lambda: engine.requests, "the request at the engine")
-            started = loop.time()
-            loop.call_later(0.1, lambda: asyncio.create_task(asyncio.to_thread(gateway.cut)))
-        assert loop.time() - started < 4.0
-        with pytest.raises(httpx.HTTPError):
-            await request
+async def test_an_abandoned_gateway_leaves_no_file(private: Path) -> None:
+    """For a process that ends at once; the shutdown afterwards, when there is one, is not disturbed."""
+    async with Gateway(one_role()) as gateway:
+        gateway.abandon()
+        assert entries(private) == []
 
 
 def test_a_gateway_that_is_not_entered_has_no_url() -> None:

@@ -89,6 +89,22 @@ def test_a_model_is_announced_when_it_can_serve_and_when_not(log: pytest.LogCapt
     assert observed() == [("WARNING", "no engine can serve")]
 
 
+def test_an_engine_that_did_not_answer_is_named_once(log: pytest.LogCaptureFixture) -> None:
+    """A model that is ready without it would hide a wrong address for ever."""
+    now = iter(range(1000))
+    pool = Pool("rollout/tiny")
+    publisher = Publisher((ServedRole("rollout", {"tiny": pool}, "tiny"),), clock=lambda: float(next(now)))
+    pool.add_backend("10.0.0.1:30000")
+    silent = pool.add_backend("10.0.0.2:30000", proven=False)
+    pool.report_probe(silent, alive=False)
+    reachability = ReachabilityLog()
+    for _ in range(3):
+        reachability.observe(publisher.current())
+    ready, warning = log.records
+    assert (ready.getMessage(), ready.__dict__["engines"]) == ("model is ready", "1/2")
+    assert (warning.levelname, warning.__dict__["urls"]) == ("WARNING", ["http://10.0.0.2:30000"])
+
+
 @pytest.fixture
 def root_handlers() -> Iterator[None]:
     """Puts the handlers and levels of logging back."""

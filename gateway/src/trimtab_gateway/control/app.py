@@ -32,6 +32,7 @@ def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics]
     """
     app = web.Application(middlewares=[error_middleware(roles)])
     app[STATISTICS] = statistics
+    app.on_response_prepare.append(_hide_server_version)
     app.router.add_get("/", partial(_index, roles=roles))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/status", status)
@@ -39,6 +40,10 @@ def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics]
         for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):
             app.router.add_get(f"{prefix}{path}", partial(handler, role=role))
     return app
+
+
+async def _hide_server_version(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "trimtab"
 
 
 async def _index(_request: web.Request, roles: Sequence[str]) -> web.Response:
