@@ -73,7 +73,7 @@ async def test_forty_sessions_stay_and_spread(
     before = [server.metric(GENERATED) for server in sglang_pair]
     sessions = [Session(index) for index in range(SESSIONS)]
     for server in sglang_pair:
-        server.slow_down(0.1)
+        server.slow_down(0.3)
     async with in_background(*(session.turn(http, url) for session in sessions)) as first:
         await eventually(observer.outstanding, SESSIONS, "all forty are outstanding at once")
         for server in sglang_pair:
