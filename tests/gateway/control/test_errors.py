@@ -51,6 +51,15 @@ async def test_a_path_that_is_no_endpoint_is_404_and_lists_them(serve: Start, pa
     assert "GET /rollout/engines" in error["detail"]["endpoints"]
 
 
+async def test_a_large_body_for_a_mistyped_path_still_gets_its_answer(serve: Start) -> None:
+    """Closing on a client that is still sending would reset the connection and lose the 404."""
+    served = await serve(one_role())
+    body = b'{"text":"' + b"x" * 20_000_000 + b'"}'
+    for method, path, status in (("POST", "/rolout/generate", 404), ("POST", "/nothing", 404), ("PUT", "/health", 405)):
+        answer = await served.client.request(method, path, content=body)
+        assert answer.status_code == status
+
+
 async def test_with_several_roles_an_endpoint_needs_its_role(serve: Start) -> None:
     """Which role a request without one means would be a guess."""
     served = await serve(two_roles())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = get_logger("control")
 _SHOWN_PATH_CHARS = 200
+_READ_AWAY_BYTES = 2**26
+_READ_AWAY_S = 10.0
 
 
 def error_response(
@@ -48,8 +52,10 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
         try:
             return await handler(request)
         except web.HTTPNotFound:
+            await _read_away(request)
             return _not_found(request, roles)
         except web.HTTPMethodNotAllowed as error:
+            await _read_away(request)
             allowed = ", ".join(sorted(error.allowed_methods))
             message = f"{request.method} is not allowed on {_shown(request.path)}; allowed: {allowed}"
             return error_response(request, error.status, "method_not_allowed", message, headers={"Allow": allowed})
@@ -61,6 +67,25 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
             return error_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
 
     return middleware
+
+
+async def _read_away(request: web.Request) -> None:
+    """Take in the body of a request that is refused.
+
+    A client that is still sending when its connection closes gets a reset instead of the answer: a prompt of some
+    megabytes for a mistyped path would look like a broken gateway.
+    """
+
+    async def read() -> None:
+        taken = 0
+        async for chunk in request.content.iter_any():
+            taken += len(chunk)
+            if taken > _READ_AWAY_BYTES:
+                return
+
+    # Whatever goes wrong here, the refusal is still the answer.
+    with suppress(asyncio.TimeoutError, ConnectionError, web.RequestPayloadError):
+        await asyncio.wait_for(read(), _READ_AWAY_S)
 
 
 def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
