@@ -262,7 +262,7 @@ impl Drop for Exchange {
 
 /// Waits for `work` until the earlier deadline, whose code is the error.
 async fn before<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
-    let first_byte = deadlines.first_byte.map(|limit| Instant::now() + limit);
+    let first_byte = deadlines.first_byte.and_then(|limit| Instant::now().checked_add(limit));
     let (deadline, code) = match (first_byte, deadlines.total) {
         (None, None) => return Ok(work.await),
         (Some(first_byte), Some(total)) if total < first_byte => (total, Code::TotalTimeout),

@@ -72,26 +72,10 @@ fn resolve(
     counters: &Arc<Counters>,
     config: &Config,
 ) -> Result<Role, StartError> {
-    if role.name.is_empty() || role.name.contains(['/', '?', '#']) {
-        return Err(invalid(format!("role name {:?} cannot be a path segment", role.name)));
-    }
-    if role.models.is_empty() {
-        return Err(invalid(format!(
-            "role {:?} has no model; give it at least one",
-            role.name
-        )));
-    }
+    role.validate().map_err(invalid)?;
     let default_model = match &role.default_model {
         None => (role.models.len() == 1).then_some(0),
-        Some(name) => match role.models.iter().position(|(model, _)| model == name) {
-            Some(index) => Some(index),
-            None => {
-                return Err(invalid(format!(
-                    "default model {name:?} of role {:?} is not one of its models",
-                    role.name
-                )));
-            }
-        },
+        Some(name) => role.models.iter().position(|(model, _)| model == name),
     };
     let mut find = |shared: &Arc<SharedPool>| -> Arc<Upstreams> {
         if let Some(known) = pools.iter().find(|known| Arc::ptr_eq(known.shared(), shared)) {

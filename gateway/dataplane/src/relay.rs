@@ -237,7 +237,7 @@ impl Patience {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
         if self.alarm.is_none() {
-            let idle = self.idle.map(|idle| Instant::now() + idle);
+            let idle = self.idle.and_then(|idle| Instant::now().checked_add(idle));
             let (deadline, code) = match (idle, self.total) {
                 (None, None) => return Poll::Pending,
                 (Some(idle), Some(total)) if total < idle => (total, Code::TotalTimeout),

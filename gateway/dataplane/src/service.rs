@@ -94,7 +94,11 @@ async fn execute(
     let plane = &connection.plane;
     let deadlines = Deadlines {
         first_byte: plane.config.timeouts.first_byte,
-        total: plane.config.timeouts.total.map(|total| Instant::now() + total),
+        total: plane
+            .config
+            .timeouts
+            .total
+            .and_then(|total| Instant::now().checked_add(total)),
     };
     let (parts, body) = request.into_parts();
     let session_header = session_header(&parts.headers).cloned();
