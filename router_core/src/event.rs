@@ -15,10 +15,13 @@ use std::sync::Arc;
 /// Events kept between two collections.
 pub const CAPACITY: usize = 1024;
 
+/// How many of the latest events may still take in one that counts the same thing.
+const RECENT: usize = 16;
+
 /// Something that happened at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on the shell's clock.
+    /// When, on the shell's clock; of an event that counts, when the first one happened.
     pub at: Timestamp,
     /// What.
     pub kind: EventKind,
@@ -72,23 +75,23 @@ pub enum EventKind {
         /// Consecutive failures behind it.
         failures: u32,
     },
-    /// A session moved for good.
-    SessionRepinned {
-        /// The incarnation it was pinned to, which may be forgotten.
+    /// Sessions moved for good.
+    SessionsRepinned {
+        /// The incarnation they were pinned to, which may be forgotten.
         from: BackendRef,
-        /// The incarnation it is pinned to now.
-        to: Arc<BackendInfo>,
         /// Why.
         why: RepinReason,
+        /// How many since the time of the event.
+        count: u64,
     },
     /// Sessions were idle for longer than the TTL.
     SessionsExpired {
-        /// How many in a row.
+        /// How many since the time of the event.
         count: u64,
     },
     /// Idle sessions made room for new ones at the cap.
     SessionsEvicted {
-        /// How many in a row.
+        /// How many since the time of the event.
         count: u64,
     },
 }
@@ -134,12 +137,11 @@ impl fmt::Display for EventKind {
                     Name(backend)
                 )
             }
-            Self::SessionRepinned { from, to, why } => {
+            Self::SessionsRepinned { from, why, count } => {
                 write!(
                     f,
-                    "a session moved from generation {} ({why}) to backend {}",
-                    from.generation(),
-                    Name(to)
+                    "{count} sessions moved away from generation {} ({why})",
+                    from.generation()
                 )
             }
             Self::SessionsExpired { count } => write!(f, "{count} idle sessions expired"),
@@ -172,10 +174,9 @@ pub(crate) struct EventRing {
 
 impl EventRing {
     pub(crate) fn push(&mut self, at: Timestamp, kind: EventKind) {
-        if let Some(latest) = self.events.back_mut()
-            && latest.kind.absorb(&kind)
-        {
-            latest.at = at;
+        // A dying engine moves thousands of sessions; they must not push the event that explains them out of the ring.
+        let mut latest = self.events.iter_mut().rev().take(RECENT);
+        if latest.any(|event| event.kind.absorb(&kind)) {
             return;
         }
         if self.events.len() == CAPACITY {
@@ -195,16 +196,23 @@ impl EventRing {
 }
 
 impl EventKind {
-    /// Adds `later` to this event when both count the same thing, so that churn is one line and not a thousand.
+    /// Adds `later` to this event when both count the same thing.
     fn absorb(&mut self, later: &Self) -> bool {
-        match (self, later) {
+        let (count, more) = match (self, later) {
             (Self::SessionsExpired { count }, Self::SessionsExpired { count: more })
-            | (Self::SessionsEvicted { count }, Self::SessionsEvicted { count: more }) => {
-                *count += more;
-                true
-            }
-            _ => false,
-        }
+            | (Self::SessionsEvicted { count }, Self::SessionsEvicted { count: more }) => (count, more),
+            (
+                Self::SessionsRepinned { from, why, count },
+                Self::SessionsRepinned {
+                    from: also_from,
+                    why: also_why,
+                    count: more,
+                },
+            ) if (*from, *why) == (*also_from, *also_why) => (count, more),
+            _ => return false,
+        };
+        *count += more;
+        true
     }
 }
 

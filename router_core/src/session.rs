@@ -6,7 +6,7 @@
 //!
 //! Idle sessions, and only they, are chained in the order in which they became idle. With one TTL for all that is
 //! also the order in which they expire, so finding the next one to expire or evict is O(1), and exact. Sessions live
-//! in a slab, found by a hash table of slot numbers; keys up to [`INLINE_BYTES`] bytes (a UUID) are stored in place. A
+//! in a slab, found by a hash table of slot numbers; keys of up to 38 bytes (a UUID has 36) are stored in place. A
 //! turn of a known session allocates nothing.
 
 use crate::membership::BackendRef;
@@ -141,12 +141,12 @@ impl SessionTable {
         (self.longest_idle != NIL).then(|| self.sessions.at(self.longest_idle).0)
     }
 
-    /// Adds a session without any lease: the caller must open one before anything else, as it is not in the idle chain.
+    /// Adds a session with its first lease open.
     pub(crate) fn insert(&mut self, hash: u64, key: &str, backend: BackendRef) -> Handle {
         let session = Session {
             key: Key::new(key),
             backend,
-            open: 0,
+            open: 1,
             idle_since: Timestamp::ZERO,
             previous: NIL,
             next: NIL,
@@ -157,11 +157,6 @@ impl SessionTable {
             hash_bytes(hasher, sessions.at(*index).1.key.as_bytes())
         });
         handle
-    }
-
-    /// Counts the first lease of a session just inserted.
-    pub(crate) fn open_first_lease(&mut self, session: Handle) {
-        self.sessions.at_mut(session.index).open = 1;
     }
 
     /// Counts one more lease.

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 use std::sync::Arc;
 
 /// Sessions that one tick expires at most: about a millisecond's work, so that no request waits long for the lock.
-const EXPIRED_PER_TICK: usize = 8192;
+const EXPIRED_PER_TICK: usize = 4096;
 
 impl Pool {
     /// Lets time pass: forgets sessions that were idle for longer than the TTL and ends suspicions. The work is

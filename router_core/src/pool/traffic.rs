@@ -70,7 +70,11 @@ impl Pool {
         self.sessions.open_lease(session);
         let reason = match why {
             Some(why) if !expired => {
-                self.record(EventKind::SessionRepinned { from: pin, to, why });
+                self.record(EventKind::SessionsRepinned {
+                    from: pin,
+                    why,
+                    count: 1,
+                });
                 PickReason::Repin(why)
             }
             // The old session is over; this one only happens to have the same key.
@@ -91,7 +95,6 @@ impl Pool {
         let backend = self.backends.at_mut(slot);
         backend.sessions += 1;
         let session = self.sessions.insert(hash, key, backend.info.reference);
-        self.sessions.open_first_lease(session);
         Ok(self.grant(slot, Some(session), PickReason::New))
     }
 

@@ -20,9 +20,7 @@ fn some_backend() -> BackendRef {
 }
 
 fn begin(table: &mut SessionTable, key: &str) -> Handle {
-    let session = table.insert(table.hash(key), key, some_backend());
-    table.open_first_lease(session);
-    session
+    table.insert(table.hash(key), key, some_backend())
 }
 
 fn find(table: &SessionTable, key: &str) -> Option<Handle> {

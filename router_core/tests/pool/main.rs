@@ -3,6 +3,7 @@
 mod balance_cases;
 mod fairness;
 mod interleavings;
+mod membership_cases;
 mod model;
 mod session_cases;
 mod support;
