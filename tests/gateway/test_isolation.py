@@ -48,7 +48,7 @@ async def test_clients_that_do_not_read_do_not_block_others(lab: Lab) -> None:
     for _ in range(20):
         client = await lab.client(gateway, receive_buffer=65536, read_limit=65536)
         await client.send(request_bytes("/generate", b'{"stream":true}'))
-    await gateway.busy(20)
+    await wait_until(lambda: sum(r.body is not None for r in engine.requests) == 20, "the engine serves all of them")
     engine.script = one()
     for _ in range(20):
         assert (await gateway.post("/generate")).status == 200

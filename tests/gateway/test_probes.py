@@ -34,7 +34,7 @@ async def test_an_unproven_engine_is_probed_at_once_and_then_eligible(lab: Lab, 
 async def test_an_unproven_engine_gets_nothing(lab: Lab) -> None:
     """Nobody answers there yet: 503 with the count of unproven engines, and ``/ready`` says the same."""
     gateway = await lab.gateway(lab.enter(refusing_address()), pool_options={"proven": False})
-    assert "unproven" in error(await gateway.post("/generate"), 503, "no_eligible_backend")["message"]
+    assert "1 not reached yet" in error(await gateway.post("/generate"), 503, "no_eligible_backend")["message"]
     assert (await gateway.get("/ready")).json()["pools"]["rollout/tiny"]["unproven"] == 1
 
 

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from tests.support.http1 import Broken, Head, Header, Response, Wire, request_bytes
-from tests.support.sockets import reset
+from tests.support.sockets import reset, tcp_socket
 from tests.support.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ class RawClient:
         self.wire: Wire = Wire(asyncio.StreamReader())
 
     async def __aenter__(self) -> Self:
-        sock = socket.socket()
+        sock = tcp_socket()
         sock.setblocking(False)
         if self._receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
         try:
             await asyncio.get_running_loop().sock_connect(sock, self._address)
-        except OSError:
+            reader, self._writer = await asyncio.open_connection(sock=sock, limit=self._read_limit)
+        except BaseException:  # a refusal, or a test that cancels inside the handshake
             sock.close()
             raise
-        reader, self._writer = await asyncio.open_connection(sock=sock, limit=self._read_limit)
         self.wire = Wire(reader)
         return self
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tests.support.http1 import Broken, Head, Header, Wire, chunk_bytes, head_bytes
 from tests.support.registry import registry
-from tests.support.sockets import reset
+from tests.support.sockets import reset, tcp_socket
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,7 +226,7 @@ class ScriptedEngine:
         if self.unix is not None:
             self._server = await loop.create_unix_server(lambda: _Protocol(self), self.unix)
             return self
-        sock = socket.socket()
+        sock = tcp_socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self.port))  # the same port again after kill() and a second start
         self._server = await loop.create_server(lambda: _Protocol(self), sock=sock, backlog=4096)

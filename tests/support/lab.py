@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -92,16 +93,23 @@ class Gateway:
         await asyncio.to_thread(self.plane.shutdown, grace_s)
 
 
+def _suspected(pool: _core.Pool, backend: _core.Backend) -> bool:
+    return any(b.id == backend.id and b.health == "suspect" for b in pool.statistics().backends)
+
+
 class Lab:
     """Starts parts and stops them in reverse order: clients, then gateways, then engines."""
 
     def __init__(self, stack: contextlib.AsyncExitStack) -> None:
         self._stack = stack
+        self._engines: dict[str, ScriptedEngine] = {}
         self._shared: tuple[ScriptedEngine, Asker] | None = None
 
     async def engine(self, script: Script, **options: Any) -> ScriptedEngine:
         """Start a scripted engine."""
-        return await self._stack.enter_async_context(ScriptedEngine(script, **options))
+        engine = await self._stack.enter_async_context(ScriptedEngine(script, **options))
+        self._engines[engine.authority] = engine
+        return engine
 
     async def engines(self, count: int, script: Script, **options: Any) -> list[ScriptedEngine]:
         """Start engines with the same script."""
@@ -124,7 +132,8 @@ class Lab:
             pools: Ready pools, instead of engines.
             pool_options: Keywords of ``make_pool`` for the one pool.
             role_options: Keywords of ``_core.Role`` for every role.
-            options: Keywords of ``_core.DataPlane.start``. Probes run never, aborts have a short grace.
+            options: Keywords of ``_core.DataPlane.start``. By default there is only the first round of probes, which is
+                over (and forgiven) when this returns, and aborts have a short grace.
         """
         if pools is None:
             pools = {(ROLE, MODEL): make_pool(engines, capacities, **(pool_options or {}))}
@@ -135,7 +144,30 @@ class Lab:
         plane = _core.DataPlane.start(roles=roles, **{"probe_interval_s": NEVER_S, "abort_grace_s": 0.5, **options})
         gateway = Gateway(plane, pools)
         self._stack.push_async_callback(gateway.shutdown)
+        if "probe_interval_s" not in options and (pool_options or {}).get("proven", True):
+            await self._first_probes(gateway)
         return gateway
+
+    async def _first_probes(self, gateway: Gateway) -> None:
+        """Wait for the probes of the start, and take back what they held against addresses without an engine.
+
+        A data plane probes every backend once as it starts. Left to chance, that probe would race with the test: it
+        opens a connection, and it makes the backend that a test wants to be tried first a suspect.
+        """
+        backends = [(pool, backend) for pool in gateway.pools.values() for backend in pool.backends()]
+        engines = [self._engines[backend.authority] for _, backend in backends if backend.authority in self._engines]
+        probed = [engine for engine in engines if engine.model_info is not None]
+
+        def over() -> bool:
+            statistics = gateway.plane.statistics()
+            answered = all(engine.probes for engine in probed)
+            return answered and statistics["upstream_connections"] == statistics["upstream_idle"]
+
+        await wait_until(over, "the first probes are answered")
+        for pool, backend in backends:
+            if backend.authority not in self._engines:
+                await wait_until(functools.partial(_suspected, pool, backend), "the first probe has failed")
+                pool.report_probe(backend, alive=True)
 
     async def shared_gateway(self, script: Script) -> tuple[ScriptedEngine, Asker]:
         """One engine, one gateway and one kept-alive client for all examples of a property test.
