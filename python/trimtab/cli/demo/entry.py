@@ -56,9 +56,11 @@ def _run(engines: int, seconds: float, seed: int, as_json: bool) -> int:
     """Run the demo and return the exit code."""
     from rich.console import Console
 
+    from trimtab.cli.demo.fleet import FleetError
     from trimtab.cli.demo.interrupt import InterruptedRunError, run_until_signal
     from trimtab.cli.demo.report import report
     from trimtab.cli.demo.run import DemoConfig, run_demo
+    from trimtab.errors import TrimtabError
 
     console = Console(stderr=as_json)
     try:
@@ -66,6 +68,8 @@ def _run(engines: int, seconds: float, seed: int, as_json: bool) -> int:
     except InterruptedRunError as stopped:
         console.print(f"\nStopped by {stopped}; the engines and the gateway are down.", highlight=False)
         return stopped.exit_code
+    except (FleetError, TrimtabError) as error:
+        raise click.ClickException(f"the demo could not start: {error}") from error
     console.print()
     console.print(report(summary))
     if as_json:
