@@ -64,7 +64,7 @@ def _parse_faults(_context: click.Context, _parameter: click.Parameter, given: t
     callback=_parse_faults,
     help="Arm a fault: kind[@bytes][:name=value,...], such as 'reset@100:times=1'. Repeatable.",
 )
-def sim_engine(host: str, port: int, faults: tuple[Fault, ...], **values: Any) -> None:
+def command(host: str, port: int, faults: tuple[Fault, ...], **values: Any) -> None:
     """Run a simulated SGLang engine: same endpoints and failures, no GPU, no model."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
@@ -108,7 +108,5 @@ async def _serve(config: SimConfig, host: str, port: int) -> str | None:
     return None
 
 
-main = sim_engine
-
 if __name__ == "__main__":
-    sim_engine()
+    command()

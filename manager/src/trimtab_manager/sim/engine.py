@@ -270,10 +270,20 @@ class SimEngine:
                 self._sessions.popitem(last=False)
 
     def _submit(self, execution: Execution) -> None:
+        tokens, limit = len(execution.prompt), self.config.max_prompt_tokens
+        execution.mark_dispatched()
+        if tokens > limit:
+            message = (
+                f"Input length ({tokens} tokens) exceeds the maximum allowed length ({limit} tokens). Use a shorter "
+                "input or enable --allow-auto-truncate."
+            )
+            if not execution.stream:
+                raise RequestError(message)
+            execution.refuse(message)
+            return
         execution.prepare(
             seed=self.config.seed, ends_every=self.config.ends_every, max_tokens=self.config.max_request_tokens
         )
-        execution.mark_dispatched()
         self.scheduler.submit(execution)
 
     def _check_length(self, execution: Execution) -> None:
@@ -289,9 +299,4 @@ class SimEngine:
                 f"total of {tokens + wanted} tokens: {tokens} tokens from the input messages and {wanted} tokens for "
                 "the completion. Please reduce the number of tokens in the input messages or the completion to fit "
                 "within the limit."
-            )
-        if tokens > self.config.max_prompt_tokens:
-            raise RequestError(
-                f"Input length ({tokens} tokens) exceeds the maximum allowed length ({self.config.max_prompt_tokens} "
-                "tokens). Use a shorter input or enable --allow-auto-truncate."
             )

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trimtab_manager.sim.tokens import END_OF_TEXT, Detokenizer, Sampler, fingerprint, pack
+from trimtab_manager.sim.tokens import END_OF_TEXT, Detokenizer, Sampler, fingerprint, pack, token_text
 
 if TYPE_CHECKING:
     import asyncio
@@ -128,6 +128,13 @@ class Execution:
         self.finish = finish
         self.times.finished = time.time()
         self.changed.set()
+
+    def refuse(self, message: str) -> None:
+        """End as SGLang's scheduler refuses a request: as an abort of a bogus prompt, with one bogus token."""
+        self.prompt, self.tokens, self.text, self.text_is_cut = "\0", [0], token_text(0), True
+        if self.logprobs is not None:
+            self.token_logprobs, self.top_logprobs = [0.0], [[(0.0, 0)]]
+        self.end({"type": "abort", "message": message, "status_code": 400, "err_type": "BadRequestError"})
 
     def mark_dispatched(self) -> None:
         """It leaves for the scheduler's queue."""

@@ -117,7 +117,8 @@ def usage(executions: Sequence[Execution], samples: int) -> wire.Json:
 
 def metadata(executions: Sequence[Execution], version: str) -> wire.Json:
     """SGLang's addition to the answer: which weights made it."""
-    return {"weight_version": version, "weight_versions": wire.weight_versions(executions[0], version)}
+    spans = wire.weight_versions(executions[0], version)
+    return {"weight_version": spans[-1]["version"], "weight_versions": spans}
 
 
 def ending(execution: Execution) -> tuple[str | None, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,6 @@ def create_app(engine: SimEngine) -> web.Application:
     app[TASKS] = Tasks()
     app[HTTP_METRICS] = HttpMetrics(engine)
     app[IDLE_CLOSER] = IdleCloser()
-    app[info.STARTED] = time.time()
     for methods, path, handler in ROUTES:
         resource = app.router.add_resource(path)
         for method in methods:

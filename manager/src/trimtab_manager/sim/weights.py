@@ -2,7 +2,8 @@
 
 SGLang keeps the label twice. The HTTP side reports it in ``/model_info`` and ``meta_info.weight_version`` and moves it
 when a call *succeeds*; the scheduler stamps the tokens (``meta_info.weight_versions``) and moves its label when the
-weights *change*. An update whose flush is refused therefore leaves them apart, here as there.
+weights *change*. An update whose flush is refused therefore leaves them apart, here as there. A complete answer is
+labelled by its last token.
 """
 
 from __future__ import annotations

@@ -26,16 +26,20 @@ def output(execution: Execution, version: str, *, first: bool = False) -> Json:
 
 
 def meta_info(execution: Execution, version: str, *, first: bool = False) -> Json:
-    """``meta_info`` of one execution. An execution that was aborted in the queue has a short one, as in SGLang."""
+    """``meta_info`` of one execution. An execution that was aborted in the queue has a short one, as in SGLang.
+
+    ``weight_version`` is what the HTTP side says until the end, and then the label of the last token.
+    """
     times, done = execution.times, execution.finish is not None
     now = time.time()
     if execution.in_queue_abort:
+        spans = weight_versions(execution, version)
         return {
             "id": execution.rid,
             "finish_reason": execution.finish,
-            "weight_version": version,
+            "weight_version": spans[-1]["version"],
             "e2e_latency": times.finished - times.received,
-            "weight_versions": weight_versions(execution, version),
+            "weight_versions": spans,
             "completion_tokens": len(execution.tokens),
             "response_sent_to_client_ts": now,
         }
@@ -60,6 +64,7 @@ def meta_info(execution: Execution, version: str, *, first: bool = False) -> Jso
     }
     if done:
         meta["weight_versions"] = weight_versions(execution, version)
+        meta["weight_version"] = meta["weight_versions"][-1]["version"]
     cached = execution.cached_tokens
     meta |= {"cached_tokens_details": {"device": cached, "host": 0} if cached else None, "dp_rank": None}
     if first and not done:
