@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import stat
 import tempfile
@@ -63,8 +64,7 @@ async def test_a_taken_port_is_a_start_error_and_nothing_stays(private: Path) ->
     """The message names the address and the way out."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        config = one_role()
-        object.__setattr__(config, "port", port)
+        config = dataclasses.replace(one_role(), port=port)
         with pytest.raises(StartError) as caught:
             async with Gateway(config):
                 pytest.fail("two listeners on one port")
