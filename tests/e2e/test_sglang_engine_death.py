@@ -155,7 +155,7 @@ async def test_b13_b48_kill_minus_nine_mid_stream(scene: Scene, http: aiohttp.Cl
                 await whole_chat
             assert caught.value.status_code == 502
     assert scene.generated_by_survivor() == scene.survivor_generated, "a request was replayed"
-    assert await observer.leases("ambiguous") == 4
+    await eventually(lambda: observer.leases("ambiguous"), 4, "four leases are settled as ambiguous")
     await moved_to_the_survivor(scene, observer, http)
 
 

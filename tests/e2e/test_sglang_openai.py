@@ -150,4 +150,4 @@ async def test_b31_every_route_counts(
             server.slow_down(None)
         answers = await asyncio.gather(*tasks)
     assert [answer.status for answer, _ in answers] == [200] * 4
-    assert await observer.leases("completed") == 4
+    await eventually(lambda: observer.leases("completed"), 4, "four leases are settled as completed")
