@@ -1,26 +1,13 @@
 //! The body of an answer, whatever its source.
 
 use crate::control::ControlBody;
+use crate::cut::Cut;
 use crate::relay::Relay;
 use crate::stats::Gauge;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-/// The answer's source broke: hyper ends the client's connection without the end of the message, so that the client
-/// can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut;
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the source of the answer broke")
-    }
-}
-
-impl std::error::Error for Cut {}
 
 /// The body of an answer. The request is open for as long as it lives.
 pub(crate) struct Answer {

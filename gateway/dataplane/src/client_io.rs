@@ -52,7 +52,7 @@ impl ClientSignals {
 pub(crate) struct ClientIo {
     stream: TokioIo<TcpStream>,
     signals: Arc<ClientSignals>,
-    /// The task will be woken when the client sends something or leaves.
+    /// hyper waits for bytes itself, so it will see the client leave.
     watched: bool,
     lingering: Option<Pin<Box<Sleep>>>,
 }
@@ -68,19 +68,16 @@ impl ClientIo {
     }
 
     /// An error when the client has left and hyper is not looking.
-    fn check_client(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn check_client(&self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.watched {
             return Ok(());
         }
         let mut byte = [0];
         match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Ready(Ok(_)) => Ok(()),
             Poll::Ready(Err(error)) => Err(error),
-            Poll::Pending => {
-                self.watched = true;
-                Ok(())
-            }
+            // When there is nothing to peek at, the peek has registered the task to be woken, and it looks again.
+            Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
         }
     }
 

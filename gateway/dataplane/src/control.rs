@@ -1,7 +1,9 @@
 //! What the data plane does not serve itself goes to the control app over its private Unix socket, untouched and
 //! streamed both ways.
 
-use crate::answer::{Answer, Cut};
+use crate::answer::Answer;
+use crate::client_io::ClientSignals;
+use crate::cut::{Cut, PendingCut};
 use crate::error::{Code, Failure};
 use crate::headers::strip_hop_by_hop;
 use crate::link::Link;
@@ -12,7 +14,8 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::path::Path;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use tokio::net::UnixStream;
 
 type ControlLink = Link<UnixStream, Incoming>;
@@ -21,10 +24,16 @@ type ControlLink = Link<UnixStream, Incoming>;
 pub(crate) struct ControlBody {
     link: ControlLink,
     body: Incoming,
+    signals: Arc<ClientSignals>,
+    broken: Option<PendingCut>,
 }
 
 /// Has the control app answer `request`.
-pub(crate) async fn forward(plane: &Plane, request: Request<Incoming>) -> Result<Response<Answer>, Failure> {
+pub(crate) async fn forward(
+    plane: &Plane,
+    signals: &Arc<ClientSignals>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Failure> {
     let Some(socket) = plane.config.control_socket.as_deref() else {
         let message = format!("nothing is served at {} {}", request.method(), request.uri().path());
         return Err(Failure::new(Code::NotFound, message));
@@ -40,7 +49,13 @@ pub(crate) async fn forward(plane: &Plane, request: Request<Incoming>) -> Result
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     parts.version = Version::HTTP_11;
-    Ok(Response::from_parts(parts, Answer::control(ControlBody { link, body })))
+    let body = ControlBody {
+        link,
+        body,
+        signals: Arc::clone(signals),
+        broken: None,
+    };
+    Ok(Response::from_parts(parts, Answer::control(body)))
 }
 
 async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
@@ -70,7 +85,17 @@ fn unavailable(cause: &dyn std::fmt::Display) -> Failure {
 
 impl ControlBody {
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        self.link.poll_frame(&mut self.body, cx).map_err(|_| Cut)
+        if self.broken.is_none() {
+            match ready!(self.link.poll_frame(&mut self.body, cx)) {
+                Some(Err(_)) => {}
+                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let broken = self
+            .broken
+            .get_or_insert_with(|| PendingCut::new(Arc::clone(&self.signals)));
+        broken.poll().map(|cut| Some(Err(cut)))
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

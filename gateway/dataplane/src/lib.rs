@@ -15,6 +15,7 @@ mod body;
 mod client_io;
 pub mod config;
 mod control;
+mod cut;
 mod error;
 mod exchange;
 mod headers;

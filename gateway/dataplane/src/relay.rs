@@ -3,9 +3,9 @@
 //! hyper asks for a frame only while its buffer to the client has room, and only then is the engine's connection
 //! read; so a slow client slows its engine down through TCP, and memory stays bounded.
 
-use crate::answer::Cut;
 use crate::client_io::ClientSignals;
 use crate::config::Timeouts;
+use crate::cut::{Cut, PendingCut};
 use crate::error::{Code, Failure};
 use crate::exchange::{Exchange, describe};
 use crate::observe::Observer;
@@ -43,14 +43,12 @@ pub(crate) struct Relay {
     stream: Option<Gauge>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     Flowing,
     Ended,
-    /// Broken. The client's connection is cut once everything handed over so far has been written.
-    Breaking {
-        flushes: Option<u64>,
-    },
+    /// Broken; nothing more will be relayed.
+    Breaking(PendingCut),
 }
 
 impl Relay {
@@ -88,10 +86,10 @@ impl Relay {
 
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         loop {
-            match self.state {
+            match &mut self.state {
                 State::Flowing => {}
                 State::Ended => return Poll::Ready(None),
-                State::Breaking { flushes } => return self.poll_break(flushes),
+                State::Breaking(cut) => return cut.poll().map(|cut| Some(Err(cut))),
             }
             match self.exchange.poll_frame(&mut self.body, cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -124,11 +122,11 @@ impl Relay {
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.state == State::Ended
+        matches!(self.state, State::Ended)
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        match (self.state, self.left) {
+        match (&self.state, self.left) {
             (State::Flowing, Some(left)) => SizeHint::with_exact(left),
             (State::Ended, _) => SizeHint::with_exact(0),
             _ => SizeHint::default(),
@@ -170,26 +168,10 @@ impl Relay {
     fn break_off(&mut self, code: Code, what: &str) -> Option<Bytes> {
         let failure: Failure = self.exchange.break_off(code, what);
         add(&self.plane.counters.broken_streams);
-        self.state = State::Breaking { flushes: None };
+        self.state = State::Breaking(PendingCut::new(Arc::clone(&self.signals)));
         self.stream
             .take()
             .map(|_| failure.event(self.openai, self.observer.at_event_boundary()))
-    }
-
-    fn poll_break(&mut self, flushes: Option<u64>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        let seen = self.signals.flushes();
-        match flushes {
-            Some(before) if seen > before => Poll::Ready(Some(Err(Cut))),
-            Some(_) => {
-                self.signals.wake_at_flush();
-                Poll::Pending
-            }
-            None => {
-                self.state = State::Breaking { flushes: Some(seen) };
-                self.signals.wake_at_flush();
-                Poll::Pending
-            }
-        }
     }
 }
 

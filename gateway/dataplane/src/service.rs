@@ -66,7 +66,7 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
             Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
             false,
         ),
-        Route::UnknownRole | Route::Control => (control::forward(plane, request).await, false),
+        Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
     };
     answer.unwrap_or_else(|failure| {
         if failure.closes() {

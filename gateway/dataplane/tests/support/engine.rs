@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// One thing the engine does with a request it has read.
 #[derive(Clone)]
@@ -81,6 +81,7 @@ impl Engine {
         let script: Arc<Script> = Arc::new(script);
         let remembered = Arc::clone(&memory);
         let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
                     return;
@@ -90,7 +91,7 @@ impl Engine {
                     memory.connections += 1;
                     memory.connections - 1
                 };
-                tokio::spawn(serve(
+                connections.spawn(serve(
                     stream,
                     connection,
                     limit,

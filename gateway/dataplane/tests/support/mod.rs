@@ -53,7 +53,7 @@ impl World {
         let plane = dataplane::start(config).expect("started");
         let first_probes_are_over = || {
             let now = plane.statistics();
-            now.upstream_idle + now.probe_failures_total == urls.len() as u64
+            now.probes_total >= urls.len() as u64 && now.upstream_idle + now.probe_failures_total == now.probes_total
         };
         eventually("the first probes are over", first_probes_are_over).await;
         Self { plane, pool }
