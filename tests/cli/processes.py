@@ -83,9 +83,19 @@ async def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Asyn
             raise AssertionError(f"it did not start: {err.decode()}")
         yield Serving(process, json.loads(line))
     finally:
-        if process.returncode is None:
-            process.kill()
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process as a user does, so that it removes its files; kill it when that does not work."""
+    if process.returncode is None:
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    except asyncio.TimeoutError:
+        process.kill()
         await process.communicate()
+        raise
 
 
 async def _spawn(arguments: tuple[str, ...], env: Mapping[str, str] | None) -> asyncio.subprocess.Process:
