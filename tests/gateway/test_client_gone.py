@@ -14,6 +14,7 @@ import pytest
 from tests.support.client import RawClient
 from tests.support.http1 import Broken, chunk_bytes, request_bytes
 from tests.support.scripts import Gate, events, gated, hold, one
+from tests.support.sockets import silent_address
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -163,6 +164,93 @@ async def test_an_engine_that_does_not_confirm_the_abort_leaves_it_ambiguous(lab
     await gateway.idle()
     assert engine.aborted
     assert gateway.outcomes() == {"ambiguous": 1}
+
+
+async def test_an_execution_stays_counted_until_the_engine_confirms_its_abort(lab: Lab) -> None:
+    """The engine works on for a client that is gone: its load is real until it says that it stopped."""
+    engine = await lab.engine(hold())
+    engine.abort_status = None
+    gateway = await lab.gateway(engine, abort_grace_s=60)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate", b'{"rid":"r"}'))
+        await wait_until(lambda: engine.requests and engine.requests[0].body, "the engine has the request")
+    await wait_until(lambda: engine.aborted == ["r"], "the abort arrives")
+    await wait_until(lambda: engine.disconnects == 1, "the connection is closed")
+    assert gateway.outstanding == 1
+    await engine.kill()
+    await gateway.idle()
+    assert gateway.outcomes() == {"ambiguous": 1}
+
+
+async def test_the_abort_is_made_with_the_credentials_of_the_client(lab: Lab) -> None:
+    """An engine with an API key refuses an anonymous abort."""
+    engine = await lab.engine(hold())
+    gateway = await lab.gateway(engine)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate", b'{"rid":"r"}', [("Authorization", "Bearer sk-1")]))
+        await wait_until(lambda: engine.requests and engine.requests[0].body, "the engine has the request")
+    await wait_until(lambda: len(engine.aborts) == 1, "the abort arrives")
+    head = engine.aborts[0].head
+    assert (head.method, head.get("authorization")) == ("POST", "Bearer sk-1")
+    assert head.get("host") == engine.authority
+    assert head.get("content-type") == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("body", "aborted"),
+    [
+        (b'{"text":["x","y"],"rid":["one","two"]}', {"one", "two"}),
+        (b'{"text":["x","y"],"rid":"both"}', {"both"}),
+        (b'{"rid":"first","rid":"last"}', {"last"}),
+        (rb'{"rid":"a\u00e9\"\\"}', {'aé"\\'}),
+    ],
+)
+async def test_every_id_of_a_request_is_aborted(lab: Lab, body: bytes, aborted: set[str]) -> None:
+    """A batch has several; of two equal keys the last one counts; escapes are the client's business."""
+    engine = await lab.engine(hold())
+    gateway = await lab.gateway(engine)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate", body))
+        await wait_until(lambda: engine.requests and engine.requests[0].body, "the engine has the request")
+    await wait_until(lambda: set(engine.aborted) == aborted, "every abort arrives")
+    await gateway.idle()
+    assert gateway.outcomes() == {"cancelled": 1}
+
+
+@pytest.mark.parametrize("rid", ["", "a1", "0123abc"])
+async def test_an_id_that_could_begin_another_one_is_not_aborted(lab: Lab, rid: str) -> None:
+    """SGLang aborts by prefix: a short hex id would end other people's generations. The connection is closed."""
+    engine = await lab.engine(hold())
+    gateway = await lab.gateway(engine)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate", b'{"rid":"%s"}' % rid.encode()))
+        await wait_until(lambda: engine.requests and engine.requests[0].body, "the engine has the request")
+    await wait_until(lambda: engine.disconnects == 1, "the connection is closed")
+    await gateway.idle()
+    assert gateway.plane.statistics()["aborts_sent_total"] == 0
+
+
+async def test_a_client_that_leaves_while_the_engine_is_being_connected(lab: Lab) -> None:
+    """No byte went out: the lease is cancelled at once and nothing is aborted."""
+    gateway = await lab.gateway(lab.enter(silent_address()), pool_options={"proven": True}, connect_timeout_s=60)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate"))
+        await gateway.busy(1)
+    await gateway.idle()
+    assert gateway.outcomes() == {"cancelled": 1}
+    assert gateway.plane.statistics()["aborts_sent_total"] == 0
+
+
+async def test_a_client_that_leaves_with_a_second_request_in_the_pipe_is_noticed(lab: Lab) -> None:
+    """Bytes of a next request in the buffer must not hide the end behind them."""
+    engine = await lab.engine(hold())
+    gateway = await lab.gateway(engine)
+    async with RawClient(gateway.host, gateway.port) as client:
+        await client.send(request_bytes("/generate", b'{"rid":"first"}') * 2)
+        await wait_until(lambda: engine.requests and engine.requests[0].body, "the engine has the request")
+    await wait_until(lambda: engine.aborted == ["first"], "the abort arrives")
+    await gateway.idle()
+    assert len(engine.requests) == 1
 
 
 async def test_a_client_that_leaves_while_its_body_arrives_never_reaches_an_engine(lab: Lab) -> None:

@@ -172,6 +172,8 @@ class _Protocol(asyncio.StreamReaderProtocol):
 class ScriptedEngine:
     """An engine on an ephemeral loopback port that follows a script.
 
+    ``abort_status`` is the status code of ``POST /abort_request``; None accepts it and says nothing.
+
     Args:
         script: What to do with a generation request; may be replaced at any time.
         keep_alive_s: Idle connections are closed after this long; None keeps them.
@@ -194,7 +196,8 @@ class ScriptedEngine:
         self.requests: list[Record] = []
         self.probes: list[Head] = []
         self.aborted: list[str] = []
-        self.abort_status = 200
+        self.aborts: list[Record] = []
+        self.abort_status: int | None = 200
         self.failures: list[BaseException] = []
         self.connections: list[Connection] = []
         self._server: asyncio.Server | None = None
@@ -307,8 +310,12 @@ class ScriptedEngine:
                 await exchange.answer(b'{"model_path":"tiny","weight_version":"default"}', self.model_info)
             return True
         if path == "/abort_request":
-            body = json.loads(await exchange.read_body())
-            self.aborted.append(cast("str", body["rid"]))
-            await exchange.answer(b"", self.abort_status, ())
+            await exchange.read_body()
+            self.aborts.append(exchange.record)
+            self.aborted.append(cast("str", exchange.record.json()["rid"]))
+            if self.abort_status is None:
+                await exchange.record.connection.closed.wait()
+            else:
+                await exchange.answer(b"", self.abort_status, ())
             return True
         return False
