@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -120,7 +120,7 @@ impl DataPlane {
         };
         let inner = py
             .detach(|| dataplane::start(config))
-            .map_err(|error| errors::raise(py, "StartError", &error.to_string()))?;
+            .map_err(|error| errors::raise(py, class_of(&error), &error.to_string()))?;
         let address = inner.local_addr();
         Ok(Self { inner, address })
     }
@@ -145,6 +145,14 @@ impl DataPlane {
             .map_err(|_| errors::invalid_request(py, &format!("grace_s is {grace_s}: it must not be negative")))?;
         py.detach(|| self.inner.shutdown(grace));
         Ok(())
+    }
+}
+
+/// A contradiction in the configuration is the caller's mistake; the rest is about this machine.
+fn class_of(error: &StartError) -> &'static str {
+    match error {
+        StartError::InvalidConfig { .. } => "InvalidRequest",
+        _ => "StartError",
     }
 }
 
