@@ -149,8 +149,9 @@ async fn readiness_follows_the_probes() {
     assert_eq!(client.ask(get("/ready")).await.status, 200);
     client.send("HEAD /ready HTTP/1.1\r\nhost: g\r\n\r\n").await;
     assert!(client.read_until("\r\n\r\n").await.starts_with("HTTP/1.1 200 "));
-    drop(engine);
+    drop((engine, client));
     eventually("three failed probes take it out", || census().down == 1).await;
+    let mut client = Client::connect(&world.plane).await;
     assert_eq!(client.ask(get("/ready")).await.status, 503);
     drop(client);
     world.finish().await;
