@@ -53,11 +53,13 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Turns a client's headers into those of the request to an engine with a body of `length` bytes.
-pub(crate) fn prepare_for_engine(headers: &mut HeaderMap, host: &HeaderValue, length: u64) {
+/// Turns an engine's headers into those of the answer: what we say about an execution cannot come from an engine.
+pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    // The body is complete here, so there is nothing left to ask permission for.
-    headers.remove(EXPECT);
+    strip_ours(headers);
+}
+
+fn strip_ours(headers: &mut HeaderMap) {
     let ours: Vec<HeaderName> = headers
         .keys()
         .filter(|name| name.as_str().starts_with(OURS))
@@ -66,6 +68,14 @@ pub(crate) fn prepare_for_engine(headers: &mut HeaderMap, host: &HeaderValue, le
     for name in ours {
         headers.remove(name);
     }
+}
+
+/// Turns a client's headers into those of the request to an engine with a body of `length` bytes.
+pub(crate) fn prepare_for_engine(headers: &mut HeaderMap, host: &HeaderValue, length: u64) {
+    strip_hop_by_hop(headers);
+    // The body is complete here, so there is nothing left to ask permission for.
+    headers.remove(EXPECT);
+    strip_ours(headers);
     headers.insert(HOST, host.clone());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
 }

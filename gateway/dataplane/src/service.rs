@@ -150,7 +150,7 @@ fn relay(
         deadline,
         signals,
     );
-    headers::strip_hop_by_hop(&mut parts.headers);
+    headers::prepare_for_client(&mut parts.headers);
     if is_event_stream(&parts.headers) {
         parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
