@@ -61,6 +61,7 @@ async def test_in_place_freezes_what_runs(engine: Target) -> None:
         await settled(lambda: received)
         assert not reader.done()
         assert (await engine.post("/flush_cache")).status == 400
+        await engine.speed_up()
         await engine.resume()
         await asyncio.wait_for(reader, 30)
     meta = stream.last["meta_info"]
@@ -88,6 +89,7 @@ async def test_retract_empties_the_batch(engine: Target) -> None:
         await engine.pause("retract")
         assert (await engine.post("/flush_cache")).status == 200
         assert (await engine.post("/flush_cache?timeout=0.1")).status == 400
+        await engine.speed_up()
         await engine.resume()
         last = await asyncio.wait_for(stream.rest(), 30)
     meta = last["meta_info"]
@@ -145,9 +147,9 @@ async def test_a_pause_to_abort_hangs_on_a_frozen_engine(engine: Target) -> None
     await engine.until_load(1)
     await engine.pause("in_place")
     pause = asyncio.create_task(engine.post("/pause_generation", {"mode": "abort"}))
-    done, _ = await asyncio.wait({pause}, timeout=0.5)
+    await asyncio.wait({pause}, timeout=0.2)
     resume = asyncio.create_task(engine.post("/continue_generation", {}))
-    done, _ = await asyncio.wait({pause, resume, task}, timeout=1)
+    done, _ = await asyncio.wait({pause, resume, task}, timeout=0.5)
     assert not done
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -74,6 +74,7 @@ async def test_an_update_waits_for_running_requests(engine: Target) -> None:
     updating = asyncio.create_task(update(engine, engine.models[1], weight_version="v1"))
     await asyncio.wait({updating}, timeout=0.2)
     behind = asyncio.create_task(engine.generate(3))
+    await engine.speed_up()
     status, _ = await asyncio.wait_for(updating, 30)
     assert status == 200
     spans = [answer.json["meta_info"]["weight_versions"] for answer in (await running, await behind)]
@@ -100,6 +101,7 @@ async def test_a_request_that_lives_through_an_update_tells_its_versions(engine:
         await engine.pause(mode)
         status, _ = await update(engine, engine.models[1], weight_version="v1", flush_cache=mode == "retract")
         assert status == 200
+        await engine.speed_up()
         await engine.resume()
         meta = (await asyncio.wait_for(stream.rest(), 30))["meta_info"]
     old, new = meta["weight_versions"]
@@ -118,6 +120,7 @@ async def test_an_update_whose_flush_is_refused_has_changed_the_weights(engine: 
         assert body["message"].startswith(NOT_FLUSHED)
         info = (await engine.get("/model_info")).json
         assert (info["weight_version"], info["model_path"]) == ("default", engine.models[0])
+        await engine.speed_up()
         await engine.resume()
         meta = (await asyncio.wait_for(stream.rest(), 30))["meta_info"]
     assert [span["version"] for span in meta["weight_versions"]] == ["default", "v1"]
@@ -134,8 +137,10 @@ async def test_a_version_can_change_alone(engine: Target) -> None:
         body = {"new_version": "v4", "abort_all_requests": False}
         answer = await engine.post("/update_weight_version", body)
         assert answer.json == {"success": True, "message": "Weight version updated to v4", "new_version": "v4"}
+        await engine.speed_up()
         meta = (await asyncio.wait_for(stream.rest(), 30))["meta_info"]
     assert [span["version"] for span in meta["weight_versions"]] == ["default", "v4"]
+    await engine.slow_down()
     async with engine.stream(500) as stream:
         assert (await engine.post("/update_weight_version", {"new_version": "v5"})).status == 200
         meta = (await asyncio.wait_for(stream.rest(), 30))["meta_info"]

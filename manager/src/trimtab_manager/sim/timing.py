@@ -62,10 +62,13 @@ class Pacer:
         """Forget the plan: the engine was idle."""
         self._due = None
 
-    async def work(self, modelled_s: float, real_s: float = 0.0) -> None:
-        """Wait for ``modelled_s`` modelled seconds plus ``real_s`` real ones; always yields to other tasks once."""
-        now = asyncio.get_running_loop().time()
+    def delay(self, now: float, modelled_s: float, real_s: float = 0.0) -> float:
+        """Plan the next step of ``modelled_s`` modelled plus ``real_s`` real seconds; how long to wait from ``now``."""
         if self._due is None or self._due < now - LATE_S:
             self._due = now
         self._due += modelled_s * self._scale + real_s
-        await asyncio.sleep(max(self._due - now, 0.0))
+        return max(self._due - now, 0.0)
+
+    async def work(self, modelled_s: float, real_s: float = 0.0) -> None:
+        """Wait for the next step; always yields to other tasks once."""
+        await asyncio.sleep(self.delay(asyncio.get_running_loop().time(), modelled_s, real_s))
