@@ -74,6 +74,8 @@ fn outgoing(request: Request<Incoming>) -> Request<Incoming> {
     if let Some(path) = parts.uri.path_and_query().cloned() {
         parts.uri = Uri::from(path);
     }
+    // Among them hyper's handle for upgrades, which are not relayed.
+    parts.extensions.clear();
     parts.version = Version::HTTP_11;
     Request::from_parts(parts, body)
 }

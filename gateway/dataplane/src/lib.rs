@@ -32,6 +32,7 @@ mod route;
 mod server;
 mod service;
 pub mod shared;
+mod socket;
 pub mod stats;
 mod tracker;
 mod upstream;

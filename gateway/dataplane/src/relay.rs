@@ -12,7 +12,7 @@ use crate::observe::Observer;
 use crate::plane::Plane;
 use crate::stats::{Gauge, add};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode, response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -34,8 +34,8 @@ pub(crate) struct Relay {
     observer: Observer,
     /// Bytes to come, when the engine announced the length.
     left: Option<u64>,
-    /// The engine ends the body by closing, so an end alone does not prove that it is complete.
-    ends_by_closing: bool,
+    /// The engine ends its event stream by closing, so only the stream's last event proves that it is complete.
+    needs_done: bool,
     patience: Patience,
     state: State,
     signals: Arc<ClientSignals>,
@@ -70,7 +70,7 @@ impl Relay {
             openai,
             observer: Observer::new(streaming),
             left,
-            ends_by_closing: left.is_none() && ends_by_closing(response),
+            needs_done: streaming && ends_by_closing(response),
             patience: Patience::new(&plane.config.timeouts, deadline),
             state: State::Flowing,
             signals,
@@ -98,7 +98,7 @@ impl Relay {
                     self.pass(&chunk);
                     return Poll::Ready(Some(Ok(Frame::data(chunk))));
                 }
-                Poll::Ready(None) if self.ends_by_closing && self.stream.is_some() && !self.observer.saw_done() => {
+                Poll::Ready(None) if self.needs_done && !self.observer.saw_done() => {
                     if let Some(event) = self.break_off(Code::UpstreamBroken, "ended the stream without its last event")
                     {
                         return Poll::Ready(Some(Ok(Frame::data(event))));
@@ -183,9 +183,11 @@ pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
         .is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
+/// The body ends when the engine closes, and its bytes can be read here.
 fn ends_by_closing(response: &response::Parts) -> bool {
-    let headers = &response.headers;
-    !(headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(CONTENT_LENGTH))
+    [TRANSFER_ENCODING, CONTENT_LENGTH, CONTENT_ENCODING]
+        .into_iter()
+        .all(|name| !response.headers.contains_key(name))
 }
 
 /// How long we wait for an engine's next bytes.

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::plane::Plane;
 use crate::probe;
 use crate::service::{Connection, answer};
+use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -236,8 +237,8 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver
 async fn serve(plane: Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
     let _running = plane.tasks.enter();
     let _open = Gauge::raise(&plane.counters, |counters| &counters.connections);
-    // Without it an event of 40 bytes may wait for the acknowledgement of the one before.
-    if stream.set_nodelay(true).is_err() {
+    // Fails when the client has left already.
+    if socket::prepare(&stream).is_err() {
         return;
     }
     let signals = Arc::new(ClientSignals::default());

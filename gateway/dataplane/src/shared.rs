@@ -133,3 +133,44 @@ impl Drop for LeaseGuard {
         self.close(Settlement::new(Outcome::Ambiguous));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use router_core::membership::BackendSpec;
+
+    fn pool() -> Arc<SharedPool> {
+        let pool = SharedPool::new("p", PoolConfig::default());
+        let spec = BackendSpec::parse("http://127.0.0.1:1", 1.0).expect("a URL");
+        pool.with(|pool, now| pool.add_backend(spec, now)).expect("added");
+        pool
+    }
+
+    /// A settled lease is settled once: the destructor adds nothing.
+    #[test]
+    fn settling_ends_the_lease() {
+        let pool = pool();
+        let lease = pool.acquire(&AcquireRequest::unpinned()).expect("eligible");
+        assert_eq!(pool.with(|pool, _| pool.statistics().outstanding), 1);
+        lease.settle(Settlement::new(Outcome::Completed));
+        let statistics = pool.with(|pool, _| pool.statistics());
+        assert_eq!((statistics.outstanding, statistics.outcomes.total()), (0, 1));
+        assert_eq!(statistics.outcomes.get(Outcome::Completed), 1);
+    }
+
+    /// A panic while a lease is held gives it back, as ambiguous (B1).
+    #[test]
+    fn b1_a_panic_gives_the_lease_back() {
+        let pool = pool();
+        let held = Arc::clone(&pool);
+        let task = std::thread::spawn(move || {
+            let _lease = held.acquire(&AcquireRequest::for_session("s")).expect("eligible");
+            // Not `panic!`: its message would be printed into the test output.
+            std::panic::resume_unwind(Box::new("a bug"));
+        });
+        assert!(task.join().is_err());
+        let statistics = pool.with(|pool, _| pool.statistics());
+        assert_eq!((statistics.outstanding, statistics.leases), (0, 0));
+        assert_eq!(statistics.outcomes.get(Outcome::Ambiguous), 1);
+    }
+}

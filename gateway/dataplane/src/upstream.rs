@@ -9,6 +9,7 @@ use crate::config::Timeouts;
 use crate::headers;
 use crate::link::Link;
 use crate::shared::SharedPool;
+use crate::socket;
 use crate::stats::{Counters, Gauge, add};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
@@ -269,7 +270,7 @@ impl Upstream {
             Some(ip) => TcpStream::connect((ip, self.address.port())).await?,
             None => TcpStream::connect((self.address.host(), self.address.port())).await?,
         };
-        stream.set_nodelay(true)?;
+        socket::prepare(&stream)?;
         Ok(stream)
     }
 

@@ -341,3 +341,59 @@ async fn one_generation_per_request() {
     assert_eq!((ANSWERED.load(Relaxed), world.outcome(Outcome::Completed)), (500, 500));
     world.finish().await;
 }
+
+/// What is not HTTP, or too much of it, is a broken engine and not a hanging or dying gateway.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_that_speak_no_http() {
+    let many = "x: y\r\n".repeat(50_000);
+    for bytes in [
+        "SSH-2.0-OpenSSH_9\r\n\r\n".to_owned(),
+        format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
+        format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(1 << 20)),
+        "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n".to_owned(),
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_owned(),
+    ] {
+        let engine = Engine::start(move |_, _| vec![Step::Send(bytes.clone().into_bytes()), Step::Hold]).await;
+        let world = World::start(&[&engine]).await;
+        let mut client = Client::connect(&world.plane).await;
+        let reply = client.ask(post("/generate", "{}")).await;
+        assert_eq!(
+            (reply.status, reply.header("x-trimtab-error")),
+            (502, Some("upstream_broken")),
+            "{reply:?}"
+        );
+        assert_eq!(world.outcome(Outcome::Ambiguous), 1);
+        world.finish().await;
+    }
+}
+
+/// Clients that send too many header bytes, or no HTTP, are refused without an engine being asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_speak_no_http() {
+    let engine = Engine::start(|_, _| vec![Step::Send(answer("200 OK", "{}"))]).await;
+    let world = World::start(&[&engine]).await;
+    let large = post_with("/generate", &format!("x: {}\r\n", "y".repeat(100_000)), "{}");
+    assert_eq!(Client::connect(&world.plane).await.ask(large).await.status, 200);
+    for (request, status) in [
+        (
+            post_with("/generate", &format!("x: {}\r\n", "y".repeat(1 << 20)), "{}"),
+            431,
+        ),
+        ("\u{1}\u{2}\r\n\r\n".to_owned(), 400),
+        (
+            "POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: x\r\n\r\n".to_owned(),
+            400,
+        ),
+    ] {
+        let mut client = Client::connect(&world.plane).await;
+        let _ = client.try_send(request.as_bytes()).await;
+        if status == 431 {
+            // hyper closes while we still send; its answer may be lost to the reset.
+            let _ = client.is_closed().await;
+            continue;
+        }
+        assert_eq!(client.answer().await.status, status);
+    }
+    assert_eq!(engine.seen().len(), 1);
+    world.finish().await;
+}
