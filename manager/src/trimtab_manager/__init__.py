@@ -1,0 +1,1 @@
+"""Manager of trimtab: SGLang engine lifecycle and the simulated engine."""
