@@ -57,7 +57,7 @@ test-fast: dev ## Core and fast Python tests, under two minutes
 	$(BIN)/python -m pytest -m "not sglang and not slow" $(PYTEST_ARGS)
 
 test-sglang: dev ## Real SGLang servers on the CPU, in a venv of their own (4.7 GB)
-	tests/sglang_cpu/install.sh
+	$(PYTHON) tests/sglang_cpu/install.py
 	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m sglang $(PYTEST_ARGS)
 
 lint: dev ## Formats, lints, types, stubs and import rules; warnings are errors
