@@ -256,7 +256,7 @@ async def test_garbage_on_the_listener_hurts_only_its_own_connection(lab: Lab, r
     gateway = await lab.gateway(engine)
     client = await lab.client(gateway)
     client.writer.write(raw)
-    client.writer.write_eof()
+    client.half_close()
     answer = await client.rest()
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4", b"HTTP/1.1 5")), answer[:100]
     assert (await gateway.get("/live")).status == 200
@@ -272,7 +272,7 @@ async def test_a_length_and_chunked_together_cannot_smuggle_a_request(lab: Lab) 
     chunked = b"d\r\n" + b'{"rid":"out"}' + b"\r\n0\r\n\r\n"
     head = b"POST /generate HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n"
     client.writer.write(head % len(chunked + smuggled) + chunked)
-    client.writer.write_eof()
+    client.half_close()
     await client.rest()
     for record in engine.requests:
         assert record.body == b'{"rid":"out"}'

@@ -130,6 +130,11 @@ class RawClient:
                 data += more
         return data
 
+    def half_close(self) -> None:
+        """Say that no more bytes follow, and go on reading; a connection the server has already ended stays ended."""
+        with contextlib.suppress(OSError):
+            self.writer.write_eof()
+
     def reset(self) -> None:
         """End the connection with a TCP reset."""
         reset(self.writer)
