@@ -5,7 +5,7 @@
 //!   body). Then this type peeks into the socket, so that every client that leaves is seen.
 //! * **Telling when everything was written**, so that the last words to a client (an error event) are out before the
 //!   connection is cut.
-//! * **Lingering** after an answer that did not wait for the whole request (413): closing a socket with unread bytes
+//! * **Lingering** after an answer that did not wait for the whole request (413, 431): closing a socket with unread bytes
 //!   resets it, and the reset would destroy the answer on its way.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -81,6 +81,12 @@ impl ClientIo {
         }
     }
 
+    fn has_unread_bytes(&self, cx: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let peeked = self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte));
+        matches!(peeked, Poll::Ready(Ok(1..)))
+    }
+
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self
             .lingering
@@ -145,10 +151,10 @@ impl Write for ClientIo {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            if !self.signals.linger.load(Relaxed) && !self.has_unread_bytes(cx) {
+                return Poll::Ready(Ok(()));
+            }
         }
-        if self.signals.linger.load(Relaxed) {
-            ready!(self.poll_linger(cx));
-        }
-        Poll::Ready(Ok(()))
+        self.poll_linger(cx).map(Ok)
     }
 }

@@ -387,11 +387,6 @@ async fn clients_that_speak_no_http() {
     ] {
         let mut client = Client::connect(&world.plane).await;
         let _ = client.try_send(request.as_bytes()).await;
-        if status == 431 {
-            // hyper closes while we still send; its answer may be lost to the reset.
-            let _ = client.is_closed().await;
-            continue;
-        }
         assert_eq!(client.answer().await.status, status);
     }
     assert_eq!(engine.seen().len(), 1);
