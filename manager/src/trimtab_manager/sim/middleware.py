@@ -40,10 +40,14 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         response = await handler(request)
         status = response.status
-    except (asyncio.CancelledError, ConnectionError):
+    except (asyncio.CancelledError, ConnectionError) as left:
         if not exchange.cut and engine_of(request).crashed is None:
             engine_of(request).disconnects += 1
-        raise
+        if isinstance(left, asyncio.CancelledError):
+            raise
+        # The write met a closing connection before aiohttp cancelled us. It would log that as a failure of ours, with a
+        # traceback per client that left; cancelled is what this handler would have been a moment later.
+        raise asyncio.CancelledError from left
     else:
         return response
     finally:
