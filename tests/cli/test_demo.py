@@ -87,7 +87,7 @@ def test_without_the_gateway_the_demo_says_what_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--engines", "0"], ["--engines", "17"], ["--seconds", "0"], ["--seconds", "nan"], ["--seed", "x"]]
+    "arguments", [["--engines", "0"], ["--engines", "17"], ["--seconds", "0"], ["--seconds", "2.5"], ["--seed", "x"]]
 )
 def test_impossible_options_are_usage_errors(arguments: list[str]) -> None:
     """Nothing starts; the message names the option."""

@@ -26,14 +26,14 @@ MOST_ENGINES = 16  # all of them, the gateway and the clients share this machine
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=click.IntRange(1, 3600),
     default=20,
     show_default=True,
     help="How long sessions run; the last ones may end a little later.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the workload.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object; the view goes to stderr.")
-def command(engines: int, seconds: float, seed: int, as_json: bool) -> None:
+def command(engines: int, seconds: int, seed: int, as_json: bool) -> None:
     """Balance multi-turn sessions over simulated engines, live.
 
     Starts simulated SGLang engines and a gateway on this machine (no GPU needed), sends coding-agent sessions through
@@ -52,7 +52,7 @@ def command(engines: int, seconds: float, seed: int, as_json: bool) -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-def _run(engines: int, seconds: float, seed: int, as_json: bool) -> int:
+def _run(engines: int, seconds: int, seed: int, as_json: bool) -> int:
     """Run the demo and return the exit code."""
     from rich.console import Console
 

@@ -42,7 +42,7 @@ class DemoConfig:
     """
 
     engines: int
-    seconds: float
+    seconds: int
     seed: int
 
     @property

@@ -76,9 +76,9 @@ def plain_line(frame: Frame) -> str:
 
 def render(frame: Frame, width: int) -> RenderableType:
     """Return a frame as a table of the engines, a time bar and a line of totals, at most ``width`` cells wide."""
-    clock = (
-        f"{frame.elapsed_s:4.1f} of {frame.total_s:g} s" if frame.admitting else f"{frame.elapsed_s:4.1f} s, finishing"
-    )
+    clock = f"{frame.elapsed_s:4.1f} of {frame.total_s:g} s"
+    if not frame.admitting:
+        clock = f"{frame.elapsed_s:4.1f} s, {'finishing' if frame.sessions_live else 'done'}"
     time = Table.grid(padding=(0, 2))
     time.add_row(
         ProgressBar(
