@@ -34,10 +34,11 @@ pub struct Address {
 impl Address {
     /// Normalises `text`.
     ///
-    /// Fails with [`Error::InvalidAddress`], which names the text and the rule it breaks.
+    /// Fails with [`Error::InvalidAddress`], which names the text and the rule it breaks. User information is masked
+    /// there: an error may end in a log, and a password must not.
     pub fn parse(text: &str) -> Result<Self, Error> {
         normalise(text).map_err(|rule| Error::InvalidAddress {
-            value: text.to_owned(),
+            value: without_user_information(text),
             rule,
         })
     }
@@ -68,6 +69,14 @@ impl Address {
     pub const fn port(&self) -> u16 {
         self.port
     }
+}
+
+fn without_user_information(text: &str) -> String {
+    let Some((before, host)) = text.rsplit_once('@') else {
+        return text.to_owned();
+    };
+    let scheme = before.find("://").map_or("", |end| &before[..end + 3]);
+    format!("{scheme}***@{host}")
 }
 
 impl fmt::Display for Address {

@@ -150,3 +150,16 @@ proptest! {
         check(&text)?;
     }
 }
+
+/// A password never reaches an error, and so no log.
+#[test]
+fn user_information_is_masked_in_the_error() {
+    for (text, shown) in [
+        ("http://user:secret@h:1", "http://***@h:1"),
+        ("secret@h:1", "***@h:1"),
+        ("http://a:secret@b:secret@h:1", "http://***@h:1"),
+    ] {
+        let error = Address::parse(text).expect_err("user information is refused").to_string();
+        assert!(error.contains(shown) && !error.contains("secret"), "{error}");
+    }
+}

@@ -61,6 +61,17 @@ fn b29_sequential_sessions_are_spread() {
     assert_eq!(bench.per_backend(|backend| backend.sessions.into()), [10; 4]);
 }
 
+/// B29: among backends that were never chosen the first registered goes first, also when another one took the place
+/// of a removed backend.
+#[test]
+fn b29_ties_of_newcomers_go_by_registration() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0; 3]);
+    bench.remove("e0");
+    bench.add(3, 1.0);
+    let order: Vec<String> = (0..3).map(|_| bench.acquire_unpinned().backend.id.clone()).collect();
+    assert_eq!(order, ["e1", "e2", "e3"]);
+}
+
 /// B29: in the same way by capacity.
 #[test]
 fn b29_sequential_sessions_follow_capacity() {
