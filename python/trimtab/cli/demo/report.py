@@ -87,5 +87,5 @@ def _load(summary: Summary) -> tuple[str, str, str]:
         f" variation of {summary.cv_output_tokens:.3f} (0 is perfect, up to {EVEN_CV:.2f} is even)."
     )
     if not even:
-        text += " Sessions differ greatly in length; give the run more seconds for them to even out."
+        text += " Sessions differ greatly in length: more seconds, or fewer engines, let them even out."
     return (GOOD, "Load is even", text) if even else (NOTE, "Load is uneven", text)
