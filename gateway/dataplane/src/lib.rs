@@ -5,7 +5,7 @@
 //! end is: [`shared::LeaseGuard`] is the only thing that counts, so no route can forget to. What the data plane does
 //! not serve itself goes to the control app over a Unix socket.
 //!
-//! Client and engine connection of a request are driven by one task (see [`link`]): closing one closes the other in
+//! Client and engine connection of a request are driven by one task (see `link.rs`): closing one closes the other in
 //! the same poll, and no byte crosses a thread.
 
 mod abort;

@@ -94,12 +94,8 @@ pub(crate) enum Phase {
 pub struct DataPlane {
     local_addr: SocketAddr,
     plane: Arc<Plane>,
-    running: Mutex<Option<Running>>,
-}
-
-struct Running {
-    runtime: Runtime,
     phase: watch::Sender<Phase>,
+    running: Mutex<Option<Runtime>>,
 }
 
 /// Binds, starts the threads, and serves until [`DataPlane::shutdown`].
@@ -129,7 +125,8 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     Ok(DataPlane {
         local_addr,
         plane,
-        running: Mutex::new(Some(Running { runtime, phase })),
+        phase,
+        running: Mutex::new(Some(runtime)),
     })
 }
 
@@ -149,13 +146,16 @@ impl DataPlane {
     /// Stops accepting, lets what is in flight finish for `grace`, then cuts it; every lease is settled and every
     /// thread joined when this returns. It takes at most `grace`, plus the abort grace for executions that were cut.
     ///
-    /// A second call, also a concurrent one, returns when the first is done.
+    /// A second call returns when the first is done; one without grace ends the grace of the first.
     pub fn shutdown(&self, grace: Duration) {
+        if grace.is_zero() {
+            self.phase.send_replace(Phase::Cut);
+        }
         let mut slot = self.running.lock();
-        let Some(running) = slot.take() else { return };
-        let plane = Arc::clone(&self.plane);
+        let Some(runtime) = slot.take() else { return };
+        let (plane, phase) = (Arc::clone(&self.plane), self.phase.clone());
         // A thread of its own: waiting for a runtime is forbidden on threads that belong to another one.
-        let stopper = std::thread::spawn(move || running.stop(&plane, grace));
+        let stopper = std::thread::spawn(move || stop(runtime, &plane, &phase, grace));
         // An error is a panic in `stop`; the runtime was then dropped by unwinding, which is what remained to do.
         let _ = stopper.join();
     }
@@ -175,19 +175,27 @@ impl fmt::Debug for DataPlane {
     }
 }
 
-impl Running {
-    fn stop(self, plane: &Plane, grace: Duration) {
-        self.phase.send_replace(Phase::Draining);
-        self.runtime.block_on(async {
-            let _ = tokio::time::timeout(grace, plane.tasks.idle()).await;
-            self.phase.send_replace(Phase::Cut);
-            // Cutting a connection starts the aborts of its execution, which get their usual time.
-            let aborts = plane.config.timeouts.abort_grace + ACCEPT_RETRY;
-            let _ = tokio::time::timeout(aborts, plane.tasks.idle()).await;
-        });
-        plane.close_idle_connections();
-        self.runtime.shutdown_timeout(THREAD_JOIN);
-    }
+fn stop(runtime: Runtime, plane: &Plane, phase: &watch::Sender<Phase>, grace: Duration) {
+    phase.send_if_modified(|phase| {
+        let serves = *phase == Phase::Serving;
+        if serves {
+            *phase = Phase::Draining;
+        }
+        serves
+    });
+    runtime.block_on(async {
+        let mut watcher = phase.subscribe();
+        tokio::select! {
+            _ = tokio::time::timeout(grace, plane.tasks.idle()) => {}
+            _ = watcher.wait_for(|phase| *phase == Phase::Cut) => {}
+        }
+        phase.send_replace(Phase::Cut);
+        // Cutting a connection starts the aborts of its execution, which get their usual time.
+        let aborts = plane.config.timeouts.abort_grace + ACCEPT_RETRY;
+        let _ = tokio::time::timeout(aborts, plane.tasks.idle()).await;
+    });
+    plane.close_idle_connections();
+    runtime.shutdown_timeout(THREAD_JOIN);
 }
 
 /// A listening socket on the first address `host` stands for that can be bound.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import shutil
 import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, final
@@ -46,7 +45,6 @@ class Gateway:
         self._publisher = Publisher(self._roles)
         self._reachability = ReachabilityLog()
         self._started = time.monotonic()
-        self._socket: Path | None = None
         self._data_plane: DataPlane | None = None
         self._resources = AsyncExitStack()
 
@@ -72,8 +70,8 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            self._socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
-            self._data_plane = _start_data_plane(self.config, self._roles, self._socket)
+            socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
+            self._data_plane = _start_data_plane(self.config, self._roles, socket)
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
             resources.push_async_callback(_cancel, ticker)
@@ -85,10 +83,13 @@ class Gateway:
     ) -> None:
         await self._resources.aclose()
 
-    def abandon(self) -> None:
-        """Remove what would outlive the process, for a caller that is about to end it without a shutdown."""
-        if self._socket is not None:
-            shutil.rmtree(self._socket.parent, ignore_errors=True)
+    async def cut(self) -> None:
+        """End every running request now: its connections are closed and its engine is told to abort it.
+
+        For a second signal during the grace of a shutdown; leaving the block still has to follow.
+        """
+        if self._data_plane is not None:
+            await asyncio.to_thread(self._data_plane.shutdown, 0.0)
 
     async def _stop_data_plane(self) -> None:
         # Waits for running requests, so it must not hold the loop: the control app answers until the end.

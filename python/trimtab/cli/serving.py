@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import resource
 import signal
@@ -42,14 +41,12 @@ async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
     stop = asyncio.Event()
     gateway = Gateway(config)
     loop = asyncio.get_running_loop()
+    cuts: list[asyncio.Task[None]] = []
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
             logger.info("ending now: running requests are cut", signal=number.name)
-            gateway.abandon()
-            logging.shutdown()
-            # The graceful shutdown that is under way holds threads that wait for engines; no other way out is at once.
-            os._exit(0)
+            cuts.append(loop.create_task(gateway.cut()))
         else:
             logger.info("stopping: running requests get a moment to finish", signal=number.name)
             stop.set()
@@ -59,6 +56,7 @@ async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
     async with gateway:
         _announce(gateway, as_json=as_json)
         await stop.wait()
+    await asyncio.gather(*cuts)
     logger.info("stopped")
 
 

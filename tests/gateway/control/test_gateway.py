@@ -124,11 +124,19 @@ async def test_a_shutdown_waits_for_a_running_request(lab: Lab) -> None:
         assert (await request).json() == {"text": "late"}
 
 
-async def test_an_abandoned_gateway_leaves_no_file(private: Path) -> None:
-    """For a process that ends at once; the shutdown afterwards, when there is one, is not disturbed."""
-    async with Gateway(one_role()) as gateway:
-        gateway.abandon()
-        assert entries(private) == []
+async def test_a_cut_ends_the_grace_and_aborts_at_the_engine(lab: Lab) -> None:
+    """A request that would hold the shutdown is ended, and its engine is told."""
+    engine = await lab.engine(hold())
+    async with httpx.AsyncClient(trust_env=False) as client:
+        async with Gateway(one_role(EngineConfig(engine.authority))) as gateway:
+            await wait_until(lambda: gateway.statistics().snapshot.ready, "the engine")
+            request = asyncio.create_task(client.post(f"{gateway.url}/generate", json={"text": "a"}))
+            await wait_until(lambda: engine.requests, "the request at the engine")
+            await gateway.cut()
+            assert gateway.pool("rollout", "tiny").statistics().outstanding == 0
+            assert engine.aborted
+        with pytest.raises(httpx.HTTPError):
+            await request
 
 
 def test_a_gateway_that_is_not_entered_has_no_url() -> None:

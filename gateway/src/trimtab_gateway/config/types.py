@@ -16,7 +16,6 @@ from trimtab_gateway.config.rules import (
     check_model_name,
     check_role_name,
     check_seconds,
-    without_user_info,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class EngineConfig:
             backend = Pool("config").add_backend(self.url, capacity, id=self.id, proven=False)
         except TrimtabError as error:
             key = {"invalid_address": "url", "invalid_capacity": "capacity"}.get(error.code, "id")
-            raise ConfigError(key, without_user_info(str(error))) from None
+            raise ConfigError(key, str(error)) from None
         object.__setattr__(self, "url", backend.url)
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "id", backend.id)
