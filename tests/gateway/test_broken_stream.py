@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import openai
 import pytest
 
 from tests.support.expect import error_event
@@ -132,6 +133,32 @@ async def test_b48_aiohttp_can_tell(lab: Lab) -> None:
             async with session.post(f"{gateway.url}/generate", data=STREAM) as answer:
                 await answer.read()
     await gateway.idle()
+
+
+async def test_b48_the_openai_client_can_tell(lab: Lab) -> None:
+    """The SDK reads the events, then raises what the error event says instead of ending the loop."""
+    engine = await lab.engine(dies_at([event_bytes({"id": "c", "choices": []})] * 2, "fin"))
+    gateway = await lab.gateway(engine)
+    client = openai.AsyncOpenAI(
+        base_url=f"{gateway.url}/v1", api_key="k", http_client=openai.DefaultAsyncHttpxClient(trust_env=False)
+    )
+    async with client:
+        stream = await client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "hello"}], stream=True
+        )
+        seen: list[Any] = []
+
+        async def read_all() -> None:
+            async for event in stream:
+                seen.append(event)  # noqa: PERF401 - a comprehension would lose them when it raises
+
+        with pytest.raises(openai.APIError, match="may have been executed"):
+            await read_all()
+        await stream.close()
+    await gateway.idle()
+    assert len(seen) == 2
+    assert len(engine.requests) == 1
+    assert gateway.outcomes() == {"ambiguous": 1}
 
 
 async def test_the_connection_after_a_broken_stream_is_not_reused(lab: Lab) -> None:

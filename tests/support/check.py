@@ -57,10 +57,10 @@ async def violations(
     tasks: set[asyncio.Task[Any]],
     children: set[tuple[int, str]],
     *,
-    patience_s: float = PATIENCE_S,
+    patience_s: float | None = None,
 ) -> list[str]:
-    """Violations that last longer than ``patience_s``. Nothing is cancelled, collected or closed on the way."""
-    deadline = time.monotonic() + patience_s
+    """Violations that last longer than ``patience_s`` (``PATIENCE_S``). Nothing is cancelled or closed on the way."""
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while True:
         found = violations_now(registry, tasks, children)
         if not found or time.monotonic() >= deadline:

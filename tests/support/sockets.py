@@ -83,5 +83,6 @@ def child_processes() -> set[tuple[int, str]]:
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that ended meanwhile; its children moved to another one
             for pid in (thread / "children").read_text().split():
-                found.add((int(pid), Path(f"/proc/{pid}/comm").read_text().strip()))
+                with contextlib.suppress(OSError):  # a child that ended and was collected meanwhile
+                    found.add((int(pid), Path(f"/proc/{pid}/comm").read_text().strip()))
     return found

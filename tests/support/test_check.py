@@ -108,9 +108,11 @@ async def test_a_child_process_is_found() -> None:
 
 LEAKY = """
 import asyncio
+from tests.support import check
 from tests.support.engine import ScriptedEngine
 from tests.support.scripts import hold
 
+check.PATIENCE_S = 0.2
 kept = []
 
 async def test_clean():
