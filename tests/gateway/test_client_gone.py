@@ -232,7 +232,7 @@ async def test_an_id_that_could_begin_another_one_is_not_aborted(lab: Lab, rid: 
 
 async def test_a_client_that_leaves_while_the_engine_is_being_connected(lab: Lab) -> None:
     """No byte went out: the lease is cancelled at once and nothing is aborted."""
-    gateway = await lab.gateway(lab.enter(silent_address()), pool_options={"proven": True}, connect_timeout_s=60)
+    gateway = await lab.gateway(lab.enter(silent_address()), connect_timeout_s=60, probe_timeout_s=0.05)
     async with RawClient(gateway.host, gateway.port) as client:
         await client.send(request_bytes("/generate"))
         await gateway.busy(1)
