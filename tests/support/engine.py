@@ -257,6 +257,9 @@ class ScriptedEngine:
 
     def accepted(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Start serving a new connection."""
+        if self._server is None:  # asyncio had taken it from the kernel before kill(), and hands it over only now
+            reset(writer)
+            return
         self.connections.append(connection)
         task = asyncio.get_running_loop().create_task(self._serve(connection, Wire(reader), writer))
         self._tasks[task] = writer
