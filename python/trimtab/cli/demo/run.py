@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["DemoConfig", "run_demo"]
 
 SESSIONS_PER_CAPACITY = 1.2
-"""Sessions in flight per unit of capacity. With the tools' pauses most slots are busy and not all, so that a poor choice
-of engine shows: as idle slots here and a queue there."""
+"""Sessions in flight per unit of capacity. With the tools' pauses most slots are busy and not all, so that a poor
+choice of engine shows: as idle slots here and a queue there."""
 
 LONGEST_TAIL_S = 3.0
 """New sessions stop this long before the end, or a quarter of a shorter run: about the length of a long session."""
