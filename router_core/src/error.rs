@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Error {
     /// An address breaks a rule of [`crate::address`].
     InvalidAddress {
-        /// The text as given.
+        /// The text as given, with user information masked.
         value: String,
         /// The rule it breaks, as a sentence fragment ("the port is missing").
         rule: &'static str,
