@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.serve import eventually
-from tests.support.sglang_traffic import DONE, events, greedy, post, stable
+from tests.support.sglang_traffic import DONE, LETTERS, events, fresh_id, greedy, post, stable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -27,16 +27,15 @@ LOG_PROBS = {
     "top_logprobs_num": 2,
     "return_text_in_logprobs": True,
 }
-RID = "0123456789abcdef0123456789abcdef"
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        greedy(PROMPT, 12, rid=RID),
-        greedy(PROMPT, 12, rid=RID, **LOG_PROBS),
-        {"text": "Grüße, 世界", "rid": RID, "sampling_params": {"max_new_tokens": 8, "temperature": 0}},
-        greedy(PROMPT, 4, rid=RID, a_field_nobody_knows={"n": 18446744073709551615, "x": 1e-7}),
+        greedy(PROMPT, 12),
+        greedy(PROMPT, 12, **LOG_PROBS),
+        {"text": "Grüße, 世界", "sampling_params": {"max_new_tokens": 8, "temperature": 0}},
+        greedy(PROMPT, 4, a_field_nobody_knows={"n": 18446744073709551615, "x": 1e-7}),
     ],
     ids=["plain", "log-probs", "text", "unknown-field"],
 )
@@ -45,14 +44,15 @@ async def test_b16_answer_is_the_engines_own_bytes(
 ) -> None:
     """B16: at temperature 0 the body through the gateway equals the direct one, except for the times in it.
 
-    The first direct request fills the cache of that engine, so that its ``cached_tokens`` are the same in both.
+    The first requests fill the caches of both engines, so that ``cached_tokens`` are the same in all later ones.
     """
     for server in sglang_pair:
         await post(http, f"{server.url}/generate", body)
-    direct, expected = await post(http, f"{sglang_pair[0].url}/generate", body)
-    through, got = await post(http, f"{sglang_gateway.role_url}/generate", body)
+    first, second = fresh_id(), fresh_id()
+    direct, expected = await post(http, f"{sglang_pair[0].url}/generate", {**body, "rid": first})
+    through, got = await post(http, f"{sglang_gateway.role_url}/generate", {**body, "rid": second})
     assert through.status == direct.status == 200
-    assert stable(got) == stable(expected)
+    assert stable(got, second) == stable(expected, first)
     assert through.content_type == direct.content_type
 
 
@@ -76,7 +76,8 @@ async def test_stream_ends_with_the_whole_answer_and_done(
     sglang_gateway: GatewayProcess, sglang_pair: Pair, http: aiohttp.ClientSession
 ) -> None:
     """SGLang's events are cumulative: the last one before ``[DONE]`` equals the whole answer; no event is lost."""
-    body = greedy(PROMPT, 40, rid=RID)
+    body = greedy(PROMPT, 40)
+    body["sampling_params"]["logit_bias"] = LETTERS
     expected = sglang_pair[0].generate(body)
     answer, stream = await post(http, f"{sglang_gateway.role_url}/generate", {**body, "stream": True})
     assert answer.content_type == "text/event-stream"
@@ -92,13 +93,14 @@ async def test_request_id_is_spliced_in_only_when_absent(
     sglang_gateway: GatewayProcess, http: aiohttp.ClientSession
 ) -> None:
     """A request without an id gets one of 32 hex digits, by which it can be aborted; the client's own id is kept."""
-    _, given = await post(http, f"{sglang_gateway.role_url}/generate", greedy(PROMPT, 1, rid=RID))
+    own = fresh_id()
+    _, given = await post(http, f"{sglang_gateway.role_url}/generate", greedy(PROMPT, 1, rid=own))
     _, spliced = await post(http, f"{sglang_gateway.role_url}/generate", greedy(PROMPT, 1))
-    assert json.loads(given)["meta_info"]["id"] == RID
+    assert json.loads(given)["meta_info"]["id"] == own
     identity = json.loads(spliced)["meta_info"]["id"]
     assert len(identity) == 32
     assert int(identity, 16) >= 0
-    assert identity != RID
+    assert identity != own
 
 
 async def test_batch_keeps_its_order(sglang_gateway: GatewayProcess, http: aiohttp.ClientSession) -> None:
@@ -113,8 +115,8 @@ async def test_batch_keeps_its_order(sglang_gateway: GatewayProcess, http: aioht
     "broken",
     [
         {"sampling_params": {}},
-        greedy(PROMPT, 2, rid=RID) | {"sampling_params": {"temperature": -1}},
-        greedy([1] * 3000, 2, rid=RID),
+        greedy(PROMPT, 2) | {"sampling_params": {"temperature": -1}},
+        greedy([1] * 3000, 2),
     ],
     ids=["no-prompt", "bad-temperature", "too-long"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DONE = b"[DONE]"
+
+LETTERS = {str(token): 100 for token in range(64, 90)}
+"""A ``logit_bias`` that leaves the tokens of ``a`` to ``z``. Otherwise the tiny model writes bytes that are no UTF-8,
+and SGLang's streams leave out what completes no character: the log-probs of a stream would not repeat."""
 
 # Times, and what follows from them. Everything else in an answer at temperature 0 repeats.
 _VOLATILE = (
@@ -44,9 +49,14 @@ def chat(content: str, tokens: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def stable(body: bytes) -> bytes:
-    """Return the bytes of an answer with every time-dependent number replaced by 0; nothing else changes."""
-    return _VOLATILE_VALUE.sub(rb'"\1":0', body)
+def fresh_id() -> str:
+    """Return a request id that was never used. SGLang cuts the text of a request whose id an earlier one had."""
+    return uuid.uuid4().hex
+
+
+def stable(body: bytes, rid: str) -> bytes:
+    """Return an answer with its request id blanked and each time-dependent number as 0; no other byte changes."""
+    return _VOLATILE_VALUE.sub(rb'"\1":0', body.replace(rid.encode(), b"-"))
 
 
 async def post(client: aiohttp.ClientSession, url: str, body: Any, session: str | None = None) -> tuple[Any, bytes]:
