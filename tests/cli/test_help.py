@@ -33,6 +33,7 @@ async def test_every_command_has_a_help(command: str) -> None:
     result = await run(command, "--help")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"Usage: trimtab {command} ")
+    assert "\\" not in result.out, "markup for the help formatter is shown as text"
 
 
 async def test_version() -> None:

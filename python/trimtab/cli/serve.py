@@ -54,7 +54,7 @@ def command(
     allow_unauthenticated: bool,
     as_json: bool,
 ) -> None:
-    r"""Serve running SGLang engines behind one address.
+    """Serve running SGLang engines behind one address.
 
     \b
     trimtab serve --engine 10.0.0.1:30000=8 --engine 10.0.0.2:30000=2
@@ -62,7 +62,7 @@ def command(
 
     Ends on Ctrl-C or SIGTERM: it stops accepting, gives running requests five seconds, then closes them. A second
     signal closes them at once.
-    """
+    """  # noqa: D301 -- click's mark for "do not rewrap" is the backspace character itself
     overrides: dict[str, Any] = {}
     if host is not None:
         overrides["host"] = host
