@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from tests.cli.processes import SCRIPT, run, serving
+from tests.cli.processes import DEADLINE_S, SCRIPT, run, serving
+from tests.support.ports import free_ports
 from tests.support.scripts import hold, one
 from tests.support.waiting import wait_until
 
@@ -134,6 +136,29 @@ async def test_a_second_signal_ends_it_at_once(lab: Lab) -> None:
         assert asyncio.get_running_loop().time() - started < 4.0
         with pytest.raises(httpx.HTTPError):
             await request
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+async def test_a_closed_standard_stream_is_no_place_for_a_socket(closed: str) -> None:
+    """Started with stdin, stdout or stderr closed it serves, and ends with code 0 (uvloop would abort the process)."""
+    (port,) = free_ports(1)
+
+    def listens() -> bool:
+        with socket.socket() as caller:
+            return caller.connect_ex(("127.0.0.1", port)) == 0
+
+    command = f'exec "$0" serve --engine {NOBODY} --port {port} {closed}'
+    process = await asyncio.create_subprocess_exec("sh", "-c", command, SCRIPT)
+    try:
+        await wait_until(listens, "the gateway listens", deadline_s=DEADLINE_S)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/status")).status_code == 200
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_an_engine_that_dies_is_logged(tmp_path: Path, lab: Lab) -> None:

@@ -6,11 +6,14 @@ Commands are imported when they run, so that ``trimtab --help`` answers at once 
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from trimtab import __version__
 from trimtab.cli.lazy import LazyCommand, LazyGroup
 
+_STDERR = 2
 COMMANDS = (
     LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
@@ -23,3 +26,15 @@ COMMANDS = (
 @click.version_option(__version__, prog_name="trimtab")
 def main() -> None:
     """Load-balancing router for SGLang rollouts: sessions stay put, engines stay evenly loaded."""
+    _fill_standard_descriptors()
+
+
+def _fill_standard_descriptors() -> None:
+    """Open on nothing what the parent process closed of stdin, stdout and stderr.
+
+    Otherwise a socket takes such a number: what is meant for stderr is written into it, and uvloop, which holds that
+    impossible, aborts the process when it closes it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(descriptor)
