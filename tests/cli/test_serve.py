@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -159,6 +160,29 @@ async def test_a_closed_standard_stream_is_no_place_for_a_socket(closed: str) ->
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_shortage_of_descriptors_is_not_the_fault_of_engines(tmp_path: Path, lab: Lab) -> None:
+    """Probes that could not be sent are no verdict: the engines stay up."""
+    engine = await lab.engine(one(), keep_alive_s=0.01)
+    path = tmp_path / "trimtab.toml"
+    path.write_text(
+        f'[gateway]\nprobe_interval_s = 0.05\n[roles.rollout.models.tiny]\nengines = ["{engine.authority}"]\n'
+    )
+    async with (
+        serving("--config", str(path)) as served,
+        httpx.AsyncClient(base_url=served.url, trust_env=False) as http,
+    ):
+        await served.logged("model is ready")
+        pid = served.ready["pid"]
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        await asyncio.sleep(1.0)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        plane = (await http.get("/status")).json()["data_plane"]
+        assert plane["probe_failures_total"] >= 4  # three would take an engine out
+        assert (await http.post("/generate", json={"text": "a"})).status_code == 200
+        served.signal(signal.SIGTERM)
+        assert "suspect" not in (await served.ended()).err
 
 
 async def test_an_engine_that_dies_is_logged(tmp_path: Path, lab: Lab) -> None:

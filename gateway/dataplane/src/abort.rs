@@ -5,11 +5,15 @@ use crate::plane::Plane;
 use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
-use crate::upstream::Upstream;
+use crate::upstream::{NoAnswer, Upstream};
 use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, StatusCode};
 use router_core::lease::{Outcome, Settlement};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause before an abort that could not be sent is tried again.
+const SHORTAGE_RETRY: Duration = Duration::from_millis(20);
 
 /// An execution to be ended.
 pub(crate) struct Abort {
@@ -56,22 +60,37 @@ impl Abort {
         let mut verdict = Verdict::Confirmed;
         for id in self.ids.iter() {
             add(&plane.counters.aborts_sent);
-            let body = Outgoing::new(vec![
-                Bytes::from_static(b"{\"rid\":"),
-                id.clone(),
-                Bytes::from_static(b"}"),
-            ]);
-            let answer = self
-                .upstream
-                .call(Method::POST, "/abort_request", body, self.authorization.as_ref())
-                .await;
-            match answer {
+            match self.call(id).await {
                 Ok(status) if status.is_success() => add(&plane.counters.aborts_confirmed),
                 Ok(_) => verdict = Verdict::Refused,
                 Err(_) => return Verdict::Silent,
             }
         }
         verdict
+    }
+
+    /// Asks again while this machine is too short of descriptors to ask at all; the caller sets the deadline.
+    async fn call(&self, id: &Bytes) -> Result<StatusCode, NoAnswer> {
+        let body = Outgoing::new(vec![
+            Bytes::from_static(b"{\"rid\":"),
+            id.clone(),
+            Bytes::from_static(b"}"),
+        ]);
+        loop {
+            let answer = self
+                .upstream
+                .call(
+                    Method::POST,
+                    "/abort_request",
+                    body.clone(),
+                    self.authorization.as_ref(),
+                )
+                .await;
+            if answer != Err(NoAnswer::NotAsked) {
+                return answer;
+            }
+            tokio::time::sleep(SHORTAGE_RETRY).await;
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::body::Outgoing;
 use crate::plane::Plane;
 use crate::stats::add;
-use crate::upstream::{Upstream, Upstreams};
+use crate::upstream::{NoAnswer, Upstream, Upstreams};
 use http::Method;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -76,7 +76,9 @@ async fn probe(plane: Arc<Plane>, upstreams: Arc<Upstreams>, probing: Probing) {
     let call = upstream.call(Method::GET, "/model_info", Outgoing::empty(), None);
     let alive = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(status)) => !status.is_server_error(),
-        Ok(Err(_)) => false,
+        Ok(Err(NoAnswer::Silent)) => false,
+        // Our own shortage says nothing about the engine: it keeps the health it has.
+        Ok(Err(NoAnswer::NotAsked)) => return add(&plane.counters.probe_failures),
         // Too busy to answer, but it is generating.
         Err(_) => upstream.heard_since(mark),
     };

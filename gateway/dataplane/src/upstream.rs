@@ -88,8 +88,13 @@ impl fmt::Display for ConnectError {
 }
 
 /// Why a call (probe, abort) has no answer.
-#[derive(Debug)]
-pub(crate) struct NoAnswer;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// The engine gave none.
+    Silent,
+    /// The engine was not asked, because this machine ran out of descriptors, ports or memory.
+    NotAsked,
+}
 
 impl Upstreams {
     pub(crate) fn new(shared: Arc<SharedPool>, counters: Arc<Counters>, timeouts: &Timeouts) -> Self {
@@ -288,7 +293,10 @@ impl Upstream {
         {
             return Ok(status);
         }
-        let link = self.connect().await.map_err(|_| NoAnswer)?;
+        let link = self.connect().await.map_err(|error| match error {
+            ConnectError::Exhausted(_) => NoAnswer::NotAsked,
+            ConnectError::Timeout(_) | ConnectError::Refused(_) => NoAnswer::Silent,
+        })?;
         self.call_on(link, &method, path, body, authorization).await
     }
 
@@ -312,12 +320,12 @@ impl Upstream {
         *request.method_mut() = method.clone();
         *request.uri_mut() = Uri::from_static(path);
         *request.headers_mut() = map;
-        let response = link.send(request).await.map_err(|_| NoAnswer)?;
+        let response = link.send(request).await.map_err(|_| NoAnswer::Silent)?;
         let status = response.status();
         let mut body = response.into_body();
         let mut length = 0;
         while let Some(frame) = std::future::poll_fn(|cx| link.poll_frame(&mut body, cx)).await {
-            let frame = frame.map_err(|_| NoAnswer)?;
+            let frame = frame.map_err(|_| NoAnswer::Silent)?;
             length += frame.data_ref().map_or(0, bytes::Bytes::len);
             if length > MAX_CALL_BODY_BYTES {
                 return Ok(status);
