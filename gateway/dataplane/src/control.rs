@@ -9,14 +9,27 @@ use crate::headers::strip_hop_by_hop;
 use crate::link::Link;
 use crate::plane::Plane;
 use bytes::Bytes;
-use http::header::{EXPECT, HOST};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::header::{CONTENT_ENCODING, EXPECT, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::net::UnixStream;
+
+/// Methods of HTTP that a server may be asked for; all others are refused without asking the control app.
+const METHODS: [Method; 8] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::PATCH,
+    Method::TRACE,
+];
 
 type ControlLink = Link<UnixStream, Incoming>;
 
@@ -35,9 +48,9 @@ pub(crate) async fn forward(
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
     let Some(socket) = plane.config.control_socket.as_deref() else {
-        let message = format!("nothing is served at {} {}", request.method(), request.uri().path());
-        return Err(Failure::new(Code::NotFound, message));
+        return Err(not_found(&request));
     };
+    refuse_unreadable(&request)?;
     let mut link = connect(socket).await?;
     let response = link
         .send(outgoing(request))
@@ -58,6 +71,24 @@ pub(crate) async fn forward(
     Ok(Response::from_parts(parts, Answer::control(body)))
 }
 
+/// Answers what the control app's parser would call a bad request: it does so in plain text, with a trace in the log.
+fn refuse_unreadable(request: &Request<Incoming>) -> Result<(), Failure> {
+    let (method, target) = (request.method(), request.uri().path_and_query());
+    if !METHODS.contains(method) {
+        let path = request.uri().path();
+        return Err(Failure::method_not_allowed(path, "GET, HEAD, POST"));
+    }
+    match target.map(PathAndQuery::as_str) {
+        Some(target) if target.starts_with('/') && target.is_ascii() => Ok(()),
+        _ => Err(not_found(request)),
+    }
+}
+
+fn not_found(request: &Request<Incoming>) -> Failure {
+    let message = format!("nothing is served at {} {}", request.method(), request.uri().path());
+    Failure::new(Code::NotFound, message)
+}
+
 async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(|error| unavailable(&error))?;
     Link::open(stream, None).await.map_err(|error| unavailable(&error))
@@ -67,9 +98,12 @@ fn outgoing(request: Request<Incoming>) -> Request<Incoming> {
     let (mut parts, body) = request.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     parts.headers.remove(EXPECT);
-    if !parts.headers.contains_key(HOST) {
-        parts.headers.insert(HOST, HeaderValue::from_static("localhost"));
-    }
+    // Nothing there reads a body, and a body that cannot be decoded would be an error.
+    parts.headers.remove(CONTENT_ENCODING);
+    // One, where clients sent none or several.
+    let host = parts.headers.remove(HOST);
+    let host = host.unwrap_or(HeaderValue::from_static("localhost"));
+    parts.headers.insert(HOST, host);
     // Clients of proxies send the whole URL; a server wants the path.
     if let Some(path) = parts.uri.path_and_query().cloned() {
         parts.uri = Uri::from(path);

@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from tests.gateway.control.conftest import one_role, two_roles
+from tests.support.client import RawClient
 from trimtab_gateway.control import create_app
 
 if TYPE_CHECKING:
@@ -49,6 +50,31 @@ async def test_a_path_that_is_no_endpoint_is_404_and_lists_them(serve: Start, pa
     assert error["code"] == "not_found"
     assert "POST /rollout/generate" in error["detail"]["endpoints"]
     assert "GET /rollout/engines" in error["detail"]["endpoints"]
+
+
+UNREADABLE = {
+    b"FOO /status HTTP/1.1\r\nHost: a\r\n\r\n": (405, "method_not_allowed"),
+    b"get /status HTTP/1.1\r\nHost: a\r\n\r\n": (405, "method_not_allowed"),
+    b"GET * HTTP/1.1\r\nHost: a\r\n\r\n": (404, "not_found"),
+    b"GET /r\xc3\xb4le/health HTTP/1.1\r\nHost: a\r\n\r\n": (404, "not_found"),
+    b"GET /nothing HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n": (404, "not_found"),
+    b"GET /nothing HTTP/1.1\r\n\r\n": (404, "not_found"),
+    b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}": (404, "not_found"),
+}
+
+
+@pytest.mark.parametrize(("request_bytes", "expected"), UNREADABLE.items(), ids=range(len(UNREADABLE)))
+async def test_what_the_app_could_not_parse_is_answered_like_the_rest(
+    serve: Start, caplog: pytest.LogCaptureFixture, request_bytes: bytes, expected: tuple[int, str]
+) -> None:
+    """The parser of aiohttp answers in plain text and writes a trace into the log."""
+    served = await serve(one_role())
+    url = served.client.base_url
+    async with RawClient(url.host, url.port or 0) as client:
+        await client.send(request_bytes)
+        answer = await client.response()
+    assert (answer.status, answer.json()["error"]["code"]) == expected
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_large_body_for_a_mistyped_path_still_gets_its_answer(serve: Start) -> None:
