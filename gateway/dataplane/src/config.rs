@@ -95,7 +95,8 @@ impl RoleConfig {
 }
 
 /// First path segments that mean something without a role.
-const RESERVED_NAMES: [&str; 12] = [
+const RESERVED_NAMES: [&str; 13] = [
+    "abort_request",
     "chat",
     "engines",
     "generate",

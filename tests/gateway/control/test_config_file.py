@@ -96,6 +96,8 @@ MISTAKES = {
     f"[gateway]\nport = '80'\n{MODEL}engines = []": "gateway.port: '80' is refused: it must be a whole number",
     "[roles.a]\n[roles.a]": "is not valid TOML: Cannot declare ('roles', 'a') twice",
     "[roles": "is not valid TOML: ",
+    f"port = {'1' * 5000}": "is not valid TOML: ",
+    f"port = {'[' * 5000}": "is not valid TOML: ",
 }
 
 

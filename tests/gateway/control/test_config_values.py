@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from trimtab._core import Pool, Role
+from trimtab.errors import TrimtabError
 from trimtab_gateway import ConfigError, EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 ENGINE = EngineConfig("127.0.0.1:30000")
@@ -84,12 +86,23 @@ def test_an_engine_id_is_unique_in_its_role() -> None:
     assert str(error) == "models.b.engines[0].id: 'x' is refused: models.a.engines[0] has the same id"
 
 
-@pytest.mark.parametrize(
-    "name", ["", "Rollout", "a/b", "a b", "-a", "é", "x" * 65, 3, None, "v1", "generate", "metrics"]
+ENDPOINTS = (
+    *("abort_request", "chat", "engines", "generate", "health", "live"),
+    *("metrics", "openapi.json", "ready", "status", "ui", "v1", "workers"),
 )
+
+
+@pytest.mark.parametrize("name", ["", "Rollout", "a/b", "a b", "-a", "é", "x" * 65, 3, None, *ENDPOINTS])
 def test_a_role_name_is_one_plain_path_segment(name: Any) -> None:
     """A role that is no path segment, or is an endpoint, could not be reached."""
     assert "role name" in str(refused(RoleConfig, name, (MODEL,)))
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_the_data_plane_keeps_no_endpoint_name_to_itself(name: str) -> None:
+    """A role it refuses must have been refused before, with a place and exit code 2 instead of a traceback."""
+    with pytest.raises(TrimtabError, match="role name"):
+        Role(name, {"tiny": Pool("a")})
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x00", "x" * 257, "é" * 129, None])
@@ -148,6 +161,8 @@ def test_a_lenient_role_has_one_model() -> None:
         ("probe_interval_s", 0),
         ("probe_timeout_s", 0),
         ("allow_unauthenticated", 1),
+        ("connect_timeout_s", 1e-12),
+        ("idle_timeout_s", 1e-12),
         ("host", ""),
         ("host", "example.org"),
         ("host", None),
@@ -162,6 +177,7 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
     ("key", "value"),
     [
         ("session_ttl_s", 0),
+        ("session_ttl_s", 1e-12),
         ("session_ttl_s", math.nan),
         ("session_cap", 0),
         ("max_concurrent", 0),

@@ -43,8 +43,11 @@ def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
             raise ConfigError("", f"cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise ConfigError("", f"is not UTF-8 text (byte {error.start})") from error
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:
+            # Beside tomllib's own error, what int() says to a number of thousands of digits.
             raise ConfigError("", f"is not valid TOML: {error}") from error
+        except RecursionError as error:
+            raise ConfigError("", "is not valid TOML: it is nested too deeply") from error
         return config_from_table(table, **overrides)
 
 

@@ -11,11 +11,25 @@ from trimtab_gateway.config.error import ConfigError
 _ROLE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _USER_INFO = re.compile(r"[^\s/@\"']+@")
 MAX_MODEL_NAME_BYTES = 256
+_MICROSECOND_S = 1e-6
 _YEAR_S = 365 * 86_400
 
 # First path segments that mean something without a role: a role of that name would make two endpoints one.
 RESERVED_ROLE_NAMES = frozenset(
-    {"chat", "engines", "generate", "health", "live", "metrics", "ready", "status", "ui", "v1", "abort_request"}
+    {
+        "abort_request",
+        "chat",
+        "engines",
+        "generate",
+        "health",
+        "live",
+        "metrics",
+        "ready",
+        "status",
+        "ui",
+        "v1",
+        "workers",
+    }
 )
 
 
@@ -51,11 +65,12 @@ def check_int(key: str, value: object, low: int, high: int) -> None:
 
 
 def check_seconds(key: str, value: object, *, zero_allowed: bool = False) -> None:
-    """Refuse anything but a finite duration in seconds of at most a year."""
+    """Refuse anything but a finite duration in seconds of at most a year; what clocks cannot tell from 0 is 0."""
     number = as_number(key, value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed) or number > _YEAR_S:
-        least = "at least 0" if zero_allowed else "more than 0"
-        raise ConfigError(key, f"{value} is refused: it must be {least} and at most {_YEAR_S} seconds (a year)")
+    least = 0.0 if zero_allowed else _MICROSECOND_S
+    if not math.isfinite(number) or not least <= number <= _YEAR_S:
+        bound = "at least 0" if zero_allowed else "at least 0.000001"
+        raise ConfigError(key, f"{value} is refused: it must be {bound} and at most {_YEAR_S} seconds (a year)")
 
 
 def as_number(key: str, value: object) -> float:
