@@ -60,6 +60,24 @@ async def test_another_server_is_not_taken_for_a_gateway(lab: Lab) -> None:
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("body", [b"{}", b'{"ready": true}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+async def test_a_document_of_another_kind_is_no_status(lab: Lab, body: bytes, flags: tuple[str, ...]) -> None:
+    """Some other server answers every path with JSON, however strange."""
+    server = await lab.engine(one(body))
+    result = await run("status", "--url", f"http://{server.authority}", *flags)
+    assert (result.code, result.out) == (1, "")
+    assert "is it a trimtab gateway?" in result.err
+    assert "Traceback" not in result.err
+
+
+async def test_a_host_that_is_no_name_is_a_clear_error() -> None:
+    """The resolver refuses it with an error of its own kind."""
+    result = await run("status", "--url", "http://a..b:80")
+    assert result.code == 1
+    assert result.err.startswith("Error: http://a..b:80 cannot be asked: ")
+
+
 async def test_a_server_that_closes_without_an_answer_is_a_clear_error() -> None:
     """No traceback for any way a socket can end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -91,6 +109,8 @@ async def test_a_server_that_closes_without_an_answer_is_a_clear_error() -> None
         "http://h/x",
         "http://u:p@h",
         "http://[::1",
+        "http://a b:80",
+        "http://a\x01:80",
     ],
 )
 async def test_a_bad_url_is_a_usage_error(url: str) -> None:

@@ -30,7 +30,7 @@ def fetch_json(base_url: str, path: str) -> dict[str, Any]:
         raise click.ClickException(
             f"nothing listens on {base_url}; start a gateway with 'trimtab serve', or say where it is with --url"
         ) from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: a host no resolver can be asked for
         raise click.ClickException(f"{base_url} cannot be asked: {str(error) or type(error).__name__}") from None
     finally:
         connection.close()
@@ -52,12 +52,15 @@ def _connection(base_url: str) -> http.client.HTTPConnection:
         raise click.UsageError(f"--url {base_url!r} is refused: {error}") from None
     if parts.scheme != "http" or not host or parts.path.strip("/") or parts.username is not None:
         raise click.UsageError(f"--url {base_url!r} is refused: it must be like http://127.0.0.1:8080")
-    return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT_S)
+    try:
+        return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT_S)
+    except http.client.InvalidURL:
+        raise click.UsageError(f"--url {base_url!r} is refused: {host!r} is no host name") from None
 
 
 def _parsed(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

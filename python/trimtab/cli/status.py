@@ -9,6 +9,7 @@ import click
 from trimtab.cli.fetch import fetch_json
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+_KEYS = {"version", "ready", "uptime_s", "roles", "data_plane"}
 
 
 @click.command("status")
@@ -20,6 +21,8 @@ def command(url: str, *, as_json: bool) -> None:
     Exit code 0 means the gateway answered, ready or not; 1 that it did not.
     """
     document = fetch_json(url, "/status")
+    if not document.keys() >= _KEYS:
+        raise click.ClickException(f"{url}/status answered another kind of document; is it a trimtab gateway?")
     if as_json:
         click.echo(json.dumps(document))
         return
