@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import subprocess
 import sys
 import time
@@ -103,6 +104,7 @@ async def test_starting_and_stopping_leaves_no_descriptor_and_no_thread(lab: Lab
         assert threads("trimtab") == []
         return descriptors()
 
+    gc.collect()  # what earlier tests left in reference cycles would end in between
     before = await life()
     for _ in range(20):
         after = await life()
