@@ -138,7 +138,7 @@ async def test_status(sim: SimServer, web: aiohttp.ClientSession) -> None:
 
 async def test_a_bad_fault_is_a_400_with_the_rule(sim: SimServer, web: aiohttp.ClientSession) -> None:
     """Nothing is armed."""
-    for bad in ({"kind": "explode"}, {"kind": "hold", "when": 1}, [5], "hold"):
+    for bad in ({"kind": "explode"}, {"kind": "hold", "when": 1}, {"kind": "hold", "path": 5}, [5], "hold"):
         async with web.post(f"{sim.url}/sim/faults", json=bad) as answer:
             assert answer.status == 400
     assert sim.engine.faults.armed() == []

@@ -13,6 +13,7 @@ from trimtab_manager.sim import SimConfig, SimEngine
 from trimtab_manager.sim.batching import Batch
 from trimtab_manager.sim.execution import Execution
 from trimtab_manager.sim.inference import finished
+from trimtab_manager.sim.loads import REMEMBERED, Counters
 from trimtab_manager.sim.sampling import RequestError, SamplingParams
 from trimtab_manager.sim.tokens import encode
 
@@ -109,6 +110,14 @@ async def test_an_abort_reaches_queue_and_batch() -> None:
     assert items[0].tokens
     assert set(statistics.aborted_rids) == {"job1", "job12"}
     assert statistics.abort_calls == ("job1",)
+
+
+def test_aborts_are_counted_beyond_the_ids_that_are_remembered() -> None:
+    """The ids are a bounded list; a counter that stopped with it would look like an end of the aborts."""
+    counters = Counters()
+    for number in range(REMEMBERED + 1):
+        counters.note_end(str(number), aborted=True)
+    assert (counters.requests_aborted, len(counters.aborted)) == (REMEMBERED + 1, REMEMBERED)
 
 
 async def test_leaving_an_execution_aborts_it() -> None:

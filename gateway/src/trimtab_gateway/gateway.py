@@ -60,7 +60,7 @@ class Gateway:
 
     def pool(self, role: str, model: str) -> Pool:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
-        return next(served for served in self._roles if served.name == role).models[model]
+        return {served.name: served for served in self._roles}[role].models[model]
 
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""

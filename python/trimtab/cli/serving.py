@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 import uvloop
 
-from trimtab import StartError, __version__
+from trimtab import __version__
+from trimtab.errors import TrimtabError
 from trimtab_gateway import Gateway
 from trimtab_gateway.log import configure_logging, get_logger
 
@@ -27,13 +28,13 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def serve(config: GatewayConfig, *, as_json: bool) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ``click.ClickException`` when the address cannot be bound."""
+    """Serve until SIGINT or SIGTERM. Raises ``click.ClickException`` when the gateway cannot start."""
     configure_logging(sys.stderr, as_json=as_json)
     _raise_descriptor_limit()
     _mention_ignored_proxies()
     try:
         uvloop.run(_serve(config, as_json=as_json))
-    except StartError as error:
+    except TrimtabError as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -145,6 +145,15 @@ def test_a_gateway_that_is_not_entered_has_no_url() -> None:
         _ = Gateway(one_role()).url
 
 
+def test_a_pool_that_is_not_served_is_a_key_error() -> None:
+    """Role and model alike: ``StopIteration`` would end a caller's generator without a word."""
+    gateway = Gateway(one_role())
+    assert gateway.pool("rollout", "tiny").name == "rollout/tiny"
+    for role, model in (("nobody", "tiny"), ("rollout", "nobody")):
+        with pytest.raises(KeyError, match="nobody"):
+            gateway.pool(role, model)
+
+
 async def test_the_url_of_a_wildcard_address_is_loopback(serve: Start) -> None:
     """``0.0.0.0`` is no address a client can use everywhere."""
     served = await serve(one_role(EngineConfig(NOBODY), host="0.0.0.0", allow_unauthenticated=True))

@@ -6,6 +6,8 @@ import ipaddress
 import math
 import re
 
+from trimtab._core import Pool, Role
+from trimtab.errors import InvalidRequest
 from trimtab_gateway.config.error import ConfigError
 
 _ROLE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -13,24 +15,6 @@ _USER_INFO = re.compile(r"[^\s/@\"']+@")
 MAX_MODEL_NAME_BYTES = 256
 _MICROSECOND_S = 1e-6
 _YEAR_S = 365 * 86_400
-
-# First path segments that mean something without a role: a role of that name would make two endpoints one.
-RESERVED_ROLE_NAMES = frozenset(
-    {
-        "abort_request",
-        "chat",
-        "engines",
-        "generate",
-        "health",
-        "live",
-        "metrics",
-        "ready",
-        "status",
-        "ui",
-        "v1",
-        "workers",
-    }
-)
 
 
 def check_role_name(value: object) -> None:
@@ -41,8 +25,11 @@ def check_role_name(value: object) -> None:
             f"role name {value!r} is refused: use 1 to 64 lower-case letters, digits, '-' or '_', "
             "and start with a letter or digit",
         )
-    if value in RESERVED_ROLE_NAMES:
-        raise ConfigError("", f"role name {value!r} is refused: it is the name of an endpoint")
+    try:
+        # The data plane is the one judge of which names are endpoints of its own.
+        Role(value, {"config": Pool("config")})
+    except InvalidRequest as error:
+        raise ConfigError("", str(error)) from None
 
 
 def check_model_name(value: object) -> None:
@@ -64,13 +51,12 @@ def check_int(key: str, value: object, low: int, high: int) -> None:
         raise ConfigError(key, f"{value} is refused: it must be between {low} and {high}")
 
 
-def check_seconds(key: str, value: object, *, zero_allowed: bool = False) -> None:
+def check_seconds(key: str, value: object) -> None:
     """Refuse anything but a finite duration in seconds of at most a year; what clocks cannot tell from 0 is 0."""
     number = as_number(key, value)
-    least = 0.0 if zero_allowed else _MICROSECOND_S
-    if not math.isfinite(number) or not least <= number <= _YEAR_S:
-        bound = "at least 0" if zero_allowed else "at least 0.000001"
-        raise ConfigError(key, f"{value} is refused: it must be {bound} and at most {_YEAR_S} seconds (a year)")
+    if not math.isfinite(number) or not _MICROSECOND_S <= number <= _YEAR_S:
+        bounds = f"at least 0.000001 and at most {_YEAR_S} seconds (a year)"
+        raise ConfigError(key, f"{value} is refused: it must be {bounds}")
 
 
 def as_number(key: str, value: object) -> float:

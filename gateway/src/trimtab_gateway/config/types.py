@@ -172,10 +172,9 @@ class GatewayConfig:
         check_int("port", self.port, 0, 65535)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
-        for key in ("connect_timeout_s", "probe_interval_s", "probe_timeout_s"):
+        durations = ("connect_timeout_s", "engine_keepalive_s", "abort_grace_s", "probe_interval_s", "probe_timeout_s")
+        for key in durations:
             check_seconds(key, getattr(self, key))
-        for key in ("engine_keepalive_s", "abort_grace_s"):
-            check_seconds(key, getattr(self, key), zero_allowed=True)
         for key in ("first_byte_timeout_s", "idle_timeout_s", "total_timeout_s"):
             if getattr(self, key) is not None:
                 check_seconds(key, getattr(self, key))

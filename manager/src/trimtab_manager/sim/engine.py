@@ -233,6 +233,7 @@ class SimEngine:
             at_gate=self.admission.at_gate,
             requests_received=self._received,
             requests_finished=counters.requests_finished,
+            requests_aborted=counters.requests_aborted,
             aborted_rids=tuple(counters.aborted),
             abort_calls=tuple(self._abort_calls),
             disconnects=self.disconnects,

@@ -65,7 +65,7 @@ class Fault:
         """Check every rule. Raises ``ValueError`` naming the field, its value and the rule."""
         if self.kind not in KINDS:
             raise ValueError(f"unknown fault {self.kind!r}; the kinds are {', '.join(KINDS)}")
-        if self.path is not None and self.path != ANY and not self.path.startswith("/"):
+        if self.path is not None and self.path != ANY and not str(self.path).startswith("/"):  # JSON may hold no text
             raise ValueError(f"path of fault {self.kind} must begin with '/' or be '*', got {self.path!r}")
         if not _whole(self.at_bytes, 0):
             raise ValueError(

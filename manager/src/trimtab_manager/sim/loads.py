@@ -33,6 +33,7 @@ class Counters:
     """Totals since the start. Token counts are of the model's tokens, prompts counted once."""
 
     requests_finished: int = 0
+    requests_aborted: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
@@ -53,6 +54,7 @@ class Counters:
         """An execution that reached the scheduler ended."""
         self.requests_finished += 1
         if aborted:
+            self.requests_aborted += 1
             self.aborted.append(rid)
 
     def note_step(self, tokens: int, elapsed_s: float) -> None:

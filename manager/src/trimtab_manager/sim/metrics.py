@@ -58,7 +58,7 @@ class EngineCollector(Collector):
             "generation_tokens": ("Number of generation tokens processed.", statistics.generated_tokens),
             "num_requests": ("Number of requests processed.", statistics.requests_finished),
             "cached_tokens": ("Number of cached prompt tokens.", statistics.cached_tokens),
-            "num_aborted_requests": ("Number of requests aborted.", len(statistics.aborted_rids)),
+            "num_aborted_requests": ("Number of requests aborted.", statistics.requests_aborted),
         }
         for metric, (text, value) in counters.items():
             total = CounterMetricFamily(PREFIX + metric, text, labels=["engine_type", "model_name"])

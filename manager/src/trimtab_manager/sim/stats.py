@@ -19,7 +19,8 @@ class EngineStatistics:
         at_gate: Requests held before the scheduler by a pause or an update.
         requests_received: Executions since the start (a batch of n counts n).
         requests_finished: Executions that ended, however they ended.
-        aborted_rids: Ids of executions that ended in an abort, oldest first; bounded.
+        requests_aborted: Those of them that ended in an abort.
+        aborted_rids: Their ids, oldest first; bounded.
         abort_calls: What ``/abort_request`` was asked for, oldest first (``*`` for all); bounded.
         disconnects: Requests whose client went away before the answer was complete.
         prompt_tokens: Prompt tokens of executions that ran.
@@ -38,6 +39,7 @@ class EngineStatistics:
     at_gate: int
     requests_received: int
     requests_finished: int
+    requests_aborted: int
     aborted_rids: tuple[str, ...]
     abort_calls: tuple[str, ...]
     disconnects: int
