@@ -47,7 +47,8 @@ async def test_it_serves_the_roles_of_its_file(tmp_path: Path, lab: Lab) -> None
     engine = await lab.engine(one())
     path = tmp_path / "trimtab.toml"
     path.write_text(
-        f'[gateway]\nport = 1\n[roles.a.models.m]\nengines = ["{engine.authority}"]\n[roles.b.models.n]\nengines = []\n'
+        f'[gateway]\nport = 1\n[roles.a.models.m]\nengines = ["{engine.authority}"]\n'
+        f'[roles.b.models.n]\nengines = ["{NOBODY}"]\n'
     )
     async with (
         serving("--config", str(path)) as served,

@@ -27,7 +27,8 @@ async def test_the_table_shows_pools_and_engines(lab: Lab) -> None:
         result = await run("status", "--url", served.url, env={"http_proxy": "http://127.0.0.1:9"})
     assert (result.code, result.err) == (0, "")
     assert f"at {served.url}: ready" in result.out
-    assert "rollout/tiny  ready  0 outstanding on capacity 9, 0 sessions" in result.out
+    assert "requests: 0 open, " in result.out
+    assert "rollout/tiny  ready  0 outstanding, capacity 8 of 9 eligible, 0 sessions" in result.out
     rows = {line.split()[0]: line.split() for line in result.out.splitlines() if line.strip()}
     assert rows[engine.authority][1:5] == ["up", "0", "8", "0.00"]
     assert rows[NOBODY][1:5] == ["unproven", "0", "1", "0.00"]
@@ -36,7 +37,7 @@ async def test_the_table_shows_pools_and_engines(lab: Lab) -> None:
 async def test_json_is_the_status_document() -> None:
     """One object on stdout, also when no engine answers."""
     async with serving("--engine", NOBODY) as served:
-        result = await run("status", "--url", f"{served.url}/", "--json")
+        result = await run("status", "--url", served.url.removeprefix("http://"), "--json")
     assert result.code == 0
     document = json.loads(result.out)
     assert document["ready"] is False
@@ -102,7 +103,6 @@ async def test_a_server_that_closes_without_an_answer_is_a_clear_error() -> None
 @pytest.mark.parametrize(
     "url",
     [
-        "127.0.0.1:8080",
         "https://127.0.0.1:8080",
         "http://",
         "http://h:99999",

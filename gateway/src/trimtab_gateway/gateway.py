@@ -108,15 +108,13 @@ class Gateway:
             try:
                 self._tick()
             except Exception:
-                # Expiry and logs are worth less than the data plane that goes on without them.
+                # Logs are worth less than the data plane that goes on without them.
                 logger.exception("tick failed")
             await asyncio.sleep(pause_s)
             pause_s = min(TICK_S, 2 * pause_s)
 
     def _tick(self) -> None:
         pools = [pool for role in self._roles for pool in role.models.values()]
-        for pool in pools:
-            pool.tick()
         log_events(pools)
         self._reachability.observe(self._publisher.current())
 

@@ -13,13 +13,14 @@ _KEYS = {"version", "ready", "uptime_s", "roles", "data_plane"}
 
 
 @click.command("status")
-@click.option("--url", default=DEFAULT_URL, show_default=True, help="Base URL of the gateway.")
+@click.option("--url", default=DEFAULT_URL, show_default=True, help="Base URL of the gateway, or HOST:PORT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's status document as JSON.")
 def command(url: str, *, as_json: bool) -> None:
     """Show pools, engines, load and health of a running gateway.
 
     Exit code 0 means the gateway answered, ready or not; 1 that it did not.
     """
+    url = url if "://" in url else f"http://{url}"
     document = fetch_json(url, "/status")
     if not document.keys() >= _KEYS:
         raise click.ClickException(f"{url}/status answered another kind of document; is it a trimtab gateway?")

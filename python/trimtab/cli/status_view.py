@@ -40,10 +40,11 @@ def print_status(url: str, document: Mapping[str, Any]) -> None:
 def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
     ready = "ready" if document["ready"] else "not ready"
     plane = document["data_plane"]
+    others = max(plane.get("open_requests", 0) - 1, 0)  # the request that fetched the document is open, too
     yield Text.assemble(
         f"trimtab {document['version']} at {url}: ",
         (ready, "green" if document["ready"] else "red"),
-        f", up {_duration(document['uptime_s'])}, requests: {plane.get('open_requests', 0)} open, "
+        f", up {_duration(document['uptime_s'])}, requests: {others} open, "
         f"{sum(plane.get('requests_total', {}).values())} answered",
     )
     for role, served in document["roles"].items():
@@ -54,13 +55,14 @@ def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _pool_line(role: str, name: str, model: Mapping[str, Any]) -> Text:
+    eligible = sum(engine["capacity"] for engine in model["engines"] if engine["eligible"])
     capacity = sum(engine["capacity"] for engine in model["engines"])
     return Text.assemble(
         (f"{role}/{name}", "bold"),
         "  ",
         (model["state"], _STYLES.get(model["state"], "")),
-        f"  {model['outstanding']} outstanding on capacity {capacity:g}, {model['sessions']} sessions, "
-        f"{model['output_tokens']} output tokens",
+        f"  {model['outstanding']} outstanding, capacity {eligible:g} of {capacity:g} eligible, "
+        f"{model['sessions']} sessions, {model['output_tokens']} output tokens",
     )
 
 

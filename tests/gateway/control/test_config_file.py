@@ -26,7 +26,7 @@ engines = ["10.0.0.1:30000", { url = "http://10.0.0.2:30000", capacity = 4, id =
 
 [roles.rollout.models."Qwen/Qwen3-0.6B"]
 session_ttl_s = 600
-engines = []
+engines = ["10.0.0.3:30000"]
 
 [roles.genrm.models.judge]
 engines = ["10.0.0.4:30000"]
@@ -45,7 +45,7 @@ def test_a_whole_file_becomes_one_configuration(tmp_path: Path) -> None:
     policy = (EngineConfig("10.0.0.1:30000"), EngineConfig("10.0.0.2:30000", 4, "big"))
     rollout = (
         ModelConfig("policy", policy, max_concurrent=512),
-        ModelConfig("Qwen/Qwen3-0.6B", session_ttl_s=600),
+        ModelConfig("Qwen/Qwen3-0.6B", (EngineConfig("10.0.0.3:30000"),), session_ttl_s=600),
     )
     judge = ModelConfig("judge", (EngineConfig("10.0.0.4:30000"),))
     expected = GatewayConfig(
@@ -84,16 +84,20 @@ MISTAKES = {
     f"{MODEL}engines = ['h:1', 'http://H:1']": "roles.rollout.models.tiny.engines[1].url: http://h:1 is refused",
     f"{MODEL}engines = [1]": "roles.rollout.models.tiny.engines[0]: 1 is refused: it must be",
     f"{MODEL}engines = 'h:1'": "roles.rollout.models.tiny.engines: 'h:1' is refused: it must be a list",
+    f"{MODEL}engines = []": "roles.rollout.models.tiny.engines: [] is refused: name at least one engine",
+    "[roles.a.models]\n'Qwen/Qwen2.5' = {engines = ['h:1']}\nb = {engines = [{url = 'h:2', id = 'h:1'}]}": (
+        "roles.a.models.b.engines[0].id: 'h:1' is refused: models.\"Qwen/Qwen2.5\".engines[0] has the same id"
+    ),
     MODEL: "roles.rollout.models.tiny.engines: is missing: it must be a list",
     '[roles.rollout.models."a/b"]\nx = 1': 'roles.rollout.models."a/b".x: unknown key',
-    "[roles.Rollout.models.tiny]\nengines = []": "roles.Rollout: role name 'Rollout' is refused",
+    "[roles.Rollout.models.tiny]\nengines = ['h:1']": "roles.Rollout: role name 'Rollout' is refused",
     "[roles.rollout]": "roles.rollout.models: the role has no model",
     "roles = 3": "roles: 3 is refused: it must be a table",
     "[roles]\nrollout = []": "roles.rollout: [] is refused: it must be a table",
     "gateway = 1": "gateway: 1 is refused: it must be a table",
     "": "roles: nothing to serve",
-    f"[gateway]\nhost = '0.0.0.0'\n{MODEL}engines = []": "gateway.host: '0.0.0.0' is refused",
-    f"[gateway]\nport = '80'\n{MODEL}engines = []": "gateway.port: '80' is refused: it must be a whole number",
+    f"[gateway]\nhost = '0.0.0.0'\n{MODEL}engines = ['h:1']": "gateway.host: '0.0.0.0' is refused",
+    f"[gateway]\nport = '80'\n{MODEL}engines = ['h:1']": "gateway.port: '80' is refused: it must be a whole number",
     "[roles.a]\n[roles.a]": "is not valid TOML: Cannot declare ('roles', 'a') twice",
     "[roles": "is not valid TOML: ",
     f"port = {'1' * 5000}": "is not valid TOML: ",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,6 +11,8 @@ from trimtab.errors import TrimtabError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ConfigError(TrimtabError, ValueError):
@@ -38,3 +42,8 @@ def located(place: str, separator: str = ".") -> Iterator[None]:
         if place and error.where:
             joined = f"{place}{'' if error.where.startswith('[') else separator}{error.where}"
         raise ConfigError(joined, error.problem) from error.__cause__
+
+
+def toml_key(name: str) -> str:
+    """``name`` as TOML writes it in a dotted key: a model name may hold dots of its own."""
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab_gateway.config.error import ConfigError, located
+from trimtab_gateway.config.error import ConfigError, located, toml_key
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ else:
     import tomli as tomllib
 
 Table = Mapping[str, Any]
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
@@ -66,7 +63,7 @@ def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
 
 
 def _role(name: str, value: object) -> RoleConfig:
-    with located(_key(name)):
+    with located(toml_key(name)):
         table = _table(value)
         _refuse_unknown(table, (field for field in _fields(RoleConfig) if field != "name"))
         with located("models"):
@@ -75,13 +72,15 @@ def _role(name: str, value: object) -> RoleConfig:
 
 
 def _model(name: str, value: object) -> ModelConfig:
-    with located(_key(name)):
+    with located(toml_key(name)):
         table = _table(value)
         _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
         engines = table.get("engines")
         if not isinstance(engines, list):
             problem = "is missing" if engines is None else f"{engines!r} is refused"
             raise ConfigError("engines", f'{problem}: it must be a list such as ["10.0.0.1:30000"]')
+        if not engines:
+            raise ConfigError("engines", '[] is refused: name at least one engine, such as ["10.0.0.1:30000"]')
         return ModelConfig(name=name, **{**table, "engines": tuple(map(_engine, range(len(engines)), engines))})
 
 
@@ -105,11 +104,6 @@ def _table(value: object) -> Table:
     if not isinstance(value, dict):
         raise ConfigError("", f"{value!r} is refused: it must be a table")
     return value
-
-
-def _key(name: str) -> str:
-    """``name`` as TOML writes it in a dotted key."""
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _refuse_unknown(table: Table, known: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trimtab._core import Pool
 from trimtab.errors import TrimtabError
-from trimtab_gateway.config.error import ConfigError
+from trimtab_gateway.config.error import ConfigError, toml_key
 from trimtab_gateway.config.rules import (
     as_number,
     check_bool,
@@ -132,7 +132,7 @@ class RoleConfig:
         owners: dict[str, str] = {}
         for model in self.models:
             for index, engine in enumerate(model.engines):
-                place = f"models.{model.name}.engines[{index}]"
+                place = f"models.{toml_key(model.name)}.engines[{index}]"
                 first = owners.setdefault(engine.backend_id, place)
                 if first != place:
                     raise ConfigError(f"{place}.id", f"{engine.backend_id!r} is refused: {first} has the same id")
@@ -148,6 +148,22 @@ class GatewayConfig:
     """A whole gateway: where it listens, its limits and timeouts, and what it serves.
 
     A timeout of None waits for ever. See ``docs/configuration.md`` for each knob's reason.
+
+    Attributes:
+        roles: What is served; names are unique.
+        host: IP address or ``localhost`` to listen on.
+        port: Port to listen on; 0 takes a free one.
+        allow_unauthenticated: Allow a ``host`` that other machines can reach.
+        worker_threads: Threads of the data plane.
+        max_body_bytes: Largest request body; a larger one is answered 413.
+        connect_timeout_s: To connect to an engine.
+        first_byte_timeout_s: From the request to the engine's answer head.
+        idle_timeout_s: Longest silence inside an answer.
+        total_timeout_s: A whole request.
+        engine_keepalive_s: Idle engine connections older than this are not reused.
+        abort_grace_s: For an engine to confirm an abort.
+        probe_interval_s: Between two liveness probes of an engine.
+        probe_timeout_s: After which a probe has failed.
     """
 
     roles: tuple[RoleConfig, ...]

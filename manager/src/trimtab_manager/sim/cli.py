@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import click
+import uvloop
 
 from trimtab_manager.sim.config import SimConfig
 from trimtab_manager.sim.engine import SimEngine
@@ -72,23 +74,14 @@ def command(host: str, port: int, faults: tuple[Fault, ...], **values: Any) -> N
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     try:
-        reason = _run(_serve(config, host, port))
+        reason = uvloop.run(_serve(config, host, port))
     except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
-        ) from error
+        reason = "the port is taken; choose another --port" if error.errno == errno.EADDRINUSE else error.strerror
+        raise click.ClickException(f"cannot listen on {host}:{port}: {reason}") from error
     if reason is not None:
         click.echo(f"the engine crashed: {reason}", err=True)
         sys.stderr.flush()
         os._exit(CRASH_EXIT_CODE)  # as abrupt as the real one: no clean-up, no farewell
-
-
-def _run(serving: Coroutine[Any, Any, str | None]) -> str | None:
-    if sys.platform == "win32":
-        return asyncio.run(serving)
-    import uvloop
-
-    return uvloop.run(serving)
 
 
 async def _serve(config: SimConfig, host: str, port: int) -> str | None:

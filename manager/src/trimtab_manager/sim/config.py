@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from trimtab_manager.sim.faults import Fault
+from trimtab_manager.sim.faults import Fault, is_quantity, is_whole
 
 CODE_POINTS = 0x110000
 """Token sequences are kept as text, one code point per token id (see ``kv``), which bounds the vocabulary."""
@@ -96,10 +95,10 @@ class SimConfig:
 
 
 def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value, 1):
         raise ValueError(f"{name} must be a positive whole number, got {value!r}")
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if not is_quantity(value):
         raise ValueError(f"{name} must be a finite number, not negative, got {value!r}")

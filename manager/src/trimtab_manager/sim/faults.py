@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 KINDS = ("hold", "delay", "status", "drip", "reset", "fin", "fin_idle", "crash", "wedge")
 CUTTING = frozenset({"reset", "fin", "crash"})
@@ -67,19 +67,19 @@ class Fault:
             raise ValueError(f"unknown fault {self.kind!r}; the kinds are {', '.join(KINDS)}")
         if self.path is not None and self.path != ANY and not str(self.path).startswith("/"):  # JSON may hold no text
             raise ValueError(f"path of fault {self.kind} must begin with '/' or be '*', got {self.path!r}")
-        if not _whole(self.at_bytes, 0):
+        if not is_whole(self.at_bytes, 0):
             raise ValueError(
                 f"at_bytes of fault {self.kind} must be a whole number, not negative, got {self.at_bytes!r}"
             )
-        if not _seconds(self.delay_s):
+        if not is_quantity(self.delay_s):
             raise ValueError(f"delay_s of fault {self.kind} must be finite, not negative, got {self.delay_s!r}")
-        if not _whole(self.chunk_bytes, 1):
+        if not is_whole(self.chunk_bytes, 1):
             raise ValueError(
                 f"chunk_bytes of fault {self.kind} must be a positive whole number, got {self.chunk_bytes!r}"
             )
-        if not _whole(self.status, _LOWEST_STATUS) or self.status > _HIGHEST_STATUS:
+        if not is_whole(self.status, _LOWEST_STATUS) or self.status > _HIGHEST_STATUS:
             raise ValueError(f"status of fault {self.kind} must be between 400 and 599, got {self.status!r}")
-        if self.times is not None and not _whole(self.times, 1):
+        if self.times is not None and not is_whole(self.times, 1):
             raise ValueError(f"times of fault {self.kind} must be a positive whole number, got {self.times!r}")
 
     def applies(self, path: str) -> bool:
@@ -126,11 +126,9 @@ class Fault:
 class FaultBoard:
     """The armed faults and how often each may still apply."""
 
-    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self) -> None:
         self._armed: list[tuple[Fault, list[int | None]]] = []
         self._cleared = asyncio.Event()
-        for fault in faults:
-            self.arm(fault)
 
     def arm(self, fault: Fault) -> None:
         """Add a fault behind those that are armed."""
@@ -163,11 +161,13 @@ class FaultBoard:
         await self._cleared.wait()
 
 
-def _whole(value: object, least: int) -> bool:
+def is_whole(value: object, least: int) -> bool:
+    """Whether ``value`` is a whole number of at least ``least``; a bool is not a number."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _seconds(value: object) -> bool:
+def is_quantity(value: object) -> bool:
+    """Whether ``value`` is a finite number, not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value) and value >= 0
