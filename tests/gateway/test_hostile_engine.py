@@ -37,6 +37,8 @@ STRANGE = {
     "chunk extension": OK + b"Transfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\n\r\n",
     "trailers": OK + b"Transfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n",
     "upper-case framing": OK + b"TRANSFER-ENCODING: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "chunks and a larger length": OK + b"Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "chunks and a smaller length": OK + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "same length twice": OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok",
     "many headers": OK
     + b"".join(b"X-%d: %s\r\n" % (i, b"v" * 500) for i in range(60))

@@ -39,6 +39,10 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         }
         headers.remove(CONNECTION);
     }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // Of the two the encoding counted when the body was read, so that the length may be wrong.
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in [
         KEEP_ALIVE,
         PROXY_CONNECTION,
