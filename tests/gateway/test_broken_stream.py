@@ -14,6 +14,7 @@ from tests.support.scripts import Gate, dies_at, events, hold, in_turn, one, pie
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from tests.support.engine import Exchange
     from tests.support.lab import Lab
 
 STREAM = b'{"rid":"r","stream":true}'
@@ -39,6 +40,32 @@ async def test_b48_a_stream_that_breaks_between_events_ends_in_an_error_event(la
     await gateway.idle()
     assert gateway.outcomes() == {"ambiguous": 1}
     await wait_until(lambda: engine.aborted == ["r"], "the abort arrives")
+
+
+@pytest.mark.parametrize("missing", [1, 100, 100_000])
+async def test_b48_a_stream_of_announced_length_is_not_filled_up_with_an_error_event(lab: Lab, missing: int) -> None:
+    """The error event would end where the answer should: it is left out, and the client sees an end too early."""
+    first = event_bytes({"text": "a"})
+    gate = Gate()
+
+    async def short(exchange: Exchange) -> None:
+        await exchange.read_body()
+        length = str(len(first) + missing)
+        await exchange.send_head(200, (("Content-Type", "text/event-stream"), ("Content-Length", length)))
+        await exchange.send(first)
+        await gate.passed()
+        exchange.close()
+
+    engine = await lab.engine(short)
+    gateway = await lab.gateway(engine)
+    client = await lab.client(gateway)
+    await client.send(request_bytes("/generate", STREAM))
+    gate.open()
+    with pytest.raises(Broken) as broken:
+        await client.response()
+    assert b"error" not in broken.value.partial
+    await gateway.idle()
+    assert gateway.outcomes() == {"ambiguous": 1}
 
 
 @pytest.mark.parametrize("cut", [1, 6, 20, -2, -1])

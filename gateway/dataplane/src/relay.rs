@@ -169,9 +169,9 @@ impl Relay {
         let failure: Failure = self.exchange.break_off(code, what);
         add(&self.plane.counters.broken_streams);
         self.state = State::Breaking(PendingCut::new(Arc::clone(&self.signals)));
-        self.stream
-            .take()
-            .map(|_| failure.event(self.openai, self.observer.at_event_boundary()))
+        let streams = self.stream.take().is_some();
+        // Where a length was announced an event would fill it up, and the answer would look complete.
+        (streams && self.left.is_none()).then(|| failure.event(self.openai, self.observer.at_event_boundary()))
     }
 }
 
