@@ -49,3 +49,13 @@ pub(crate) fn seconds(py: Python<'_>, name: &str, value: f64) -> PyResult<std::t
             )
         })
 }
+
+/// A whole number from 1 to 2^32 - 1.
+pub(crate) fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<u32> {
+    u32::try_from(value).ok().filter(|count| *count > 0).ok_or_else(|| {
+        invalid_request(
+            py,
+            &format!("{name} is {value}: it must be a whole number from 1 to {}", u32::MAX),
+        )
+    })
+}

@@ -173,6 +173,14 @@ impl Lease {
         }
     }
 
+    fn abandon(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(State::Open(guard)) = state.take_if(|state| matches!(state, State::Open(_))) {
+            drop(guard);
+            *state = Some(State::Settled(Outcome::Ambiguous));
+        }
+    }
+
     fn __repr__(&self) -> String {
         let outcome = self.outcome().unwrap_or("open");
         format!(

@@ -26,19 +26,15 @@ impl Pool {
         py: Python<'_>,
         name: &str,
         session_ttl_s: f64,
-        session_cap: usize,
-        max_concurrent: Option<u32>,
+        session_cap: i64,
+        max_concurrent: Option<i64>,
     ) -> PyResult<Self> {
-        if max_concurrent == Some(0) {
-            return Err(errors::invalid_request(
-                py,
-                "max_concurrent is 0: it must be at least 1, or None for no limit",
-            ));
-        }
         let config = PoolConfig {
             session_ttl: errors::seconds(py, "session_ttl_s", session_ttl_s)?,
-            session_cap,
-            max_outstanding: max_concurrent,
+            session_cap: errors::count(py, "session_cap", session_cap)? as usize,
+            max_outstanding: max_concurrent
+                .map(|limit| errors::count(py, "max_concurrent", limit))
+                .transpose()?,
             // Session keys come from clients: an unpredictable seed keeps them from piling up in one bucket.
             hash_seed: RandomState::new().hash_one(0_u8),
             ..PoolConfig::default()

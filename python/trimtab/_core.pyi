@@ -49,7 +49,8 @@ class Backend:
 class Lease:
     """The right to run one execution on one backend. Settled exactly once.
 
-    A lease that is dropped unsettled is settled ``ambiguous``: the execution may have happened, nobody knows.
+    A lease that is dropped unsettled is settled ``ambiguous``: the execution may have happened, nobody knows. The
+    backend is not blamed for it.
     """
 
     @property
@@ -89,6 +90,11 @@ class Lease:
         Raises:
             UnknownLease: It was settled before; nothing changes.
             InvalidRequest: No such outcome.
+        """
+    def abandon(self) -> None:
+        """Gives the lease back without knowing how its execution ended.
+
+        What dropping it does: ``ambiguous``, and the backend is not blamed. Does nothing when it is settled.
         """
 
 @final
@@ -165,8 +171,8 @@ class Pool:
     Args:
         name: Shown in statistics and logs, usually ``role/model``.
         session_ttl_s: A session that is idle (no open lease) this many seconds is forgotten.
-        session_cap: Most sessions remembered; above it the least recently used idle one is forgotten.
-        max_concurrent: Most executions outstanding at once; ``None`` means no limit.
+        session_cap: Most sessions remembered, at least 1; above it the least recently used idle one is forgotten.
+        max_concurrent: Most executions outstanding at once, at least 1; ``None`` means no limit.
 
     Raises:
         InvalidRequest: A number is out of its range.
@@ -318,7 +324,7 @@ class DataPlane:
     def port(self) -> int:
         """The port that is bound."""
     def statistics(self) -> dict[str, Any]:
-        """Counters of the data plane; keys are listed in the gateway documentation."""
+        """Counters of the data plane; docs/observability.md lists the keys."""
     def shutdown(self, grace_s: float = 5.0) -> None:
         """Stops accepting, lets running requests finish for ``grace_s`` seconds, then cuts them. Idempotent."""
 

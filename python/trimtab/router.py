@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from trimtab._core import Backend, Lease, Pool, PoolStatistics
-from trimtab.outcome import Outcome
+from trimtab.errors import InvalidRequest
 
 __all__ = ["LeaseContext", "Router"]
 
@@ -17,7 +17,8 @@ class LeaseContext:
 
     The lease is acquired on entry and settled on exit. An exit without ``lease.settle(...)`` settles for you: no
     exception is ``completed``; a cancellation is ``cancelled``; any other exception is ``ambiguous``, since the engine
-    may have run the execution.
+    may have run the execution. An ``OSError`` (refused, reset, timed out) also counts against the engine's health; an
+    error of your own code does not.
     """
 
     def __init__(self, pool: Pool, session: str | None, exclude: Sequence[Backend]) -> None:
@@ -37,8 +38,16 @@ class LeaseContext:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         lease = self._lease
-        if lease is not None and lease.outcome is None:
-            lease.settle(_outcome_of(exc))
+        if lease is None or lease.outcome is not None:
+            return
+        if exc is None:
+            lease.settle("completed")
+        elif isinstance(exc, (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)):
+            lease.settle("cancelled")
+        elif isinstance(exc, OSError):
+            lease.settle("ambiguous")
+        else:
+            lease.abandon()
 
     async def __aenter__(self) -> Lease:
         return self.__enter__()
@@ -47,14 +56,6 @@ class LeaseContext:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.__exit__(exc_type, exc, traceback)
-
-
-def _outcome_of(exc: BaseException | None) -> Outcome:
-    if exc is None:
-        return "completed"
-    if isinstance(exc, (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)):
-        return "cancelled"
-    return "ambiguous"
 
 
 class Router:
@@ -82,11 +83,17 @@ class Router:
 
         Raises:
             InvalidAddress, InvalidCapacity: The message names the value and the rule.
+            InvalidRequest: An engine is listed twice, or ``engines`` is one address.
         """
+        if isinstance(engines, str):
+            raise InvalidRequest(f"engines is the text {engines!r}: give a list of addresses, or capacity by address")
         pool = Pool(name)
-        capacities = engines if isinstance(engines, Mapping) else dict.fromkeys(engines, 1.0)
-        for address, capacity in capacities.items():
-            pool.add_backend(address, capacity)
+        seen: dict[Backend, str] = {}
+        for address, capacity in engines.items() if isinstance(engines, Mapping) else ((each, 1.0) for each in engines):
+            backend = pool.add_backend(address, capacity)
+            if backend in seen:
+                raise InvalidRequest(f"{address!r} and {seen[backend]!r} are the same engine: list it once")
+            seen[backend] = address
         return cls(pool)
 
     def lease(self, session: str | None = None, *, exclude: Sequence[Backend] = ()) -> LeaseContext:

@@ -42,7 +42,7 @@ pub enum Error {
         /// Why, counted per cause.
         census: Census,
     },
-    /// The pool is at its `max_outstanding`.
+    /// The pool is at its [`crate::pool::PoolConfig::max_outstanding`], which users set as `max_concurrent`.
     AtCapacity {
         /// Executions outstanding in the pool.
         outstanding: u32,

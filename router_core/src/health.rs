@@ -8,7 +8,9 @@
 //! sessions avoid it while any other backend is eligible. It is trusted again when an execution gets an answer, or
 //! when [`crate::pool::PoolConfig::suspect_decay`] has passed without another failure, or, when only probes had
 //! failed, at the next good probe. After [`crate::pool::PoolConfig::down_after`] consecutive failures it is
-//! [`Health::Down`] and not eligible until a probe succeeds.
+//! [`Health::Down`] and not eligible until a probe succeeds, or until no failure was reported for the decay time: then
+//! it is suspect again, so that a pool that nobody probes does not lose a backend for good. The row of failures goes
+//! on through both, so one more failure brings it down at once.
 
 use crate::time::Timestamp;
 use std::fmt;
@@ -23,7 +25,7 @@ pub enum Health {
     Up,
     /// Failed lately; eligible, but new sessions prefer others.
     Suspect,
-    /// Failed too often in a row; not eligible until a probe succeeds.
+    /// Failed too often in a row; not eligible until a probe succeeds or the failures are old.
     Down,
 }
 
@@ -61,7 +63,8 @@ pub(crate) struct Vitals {
     health: Health,
     failed_executions: u32,
     failed_probes: u32,
-    last_failure: Timestamp,
+    /// The last failure, or the last decay if that was later.
+    decays_from: Timestamp,
 }
 
 impl Vitals {
@@ -70,7 +73,7 @@ impl Vitals {
             health: if proven { Health::Up } else { Health::Unproven },
             failed_executions: 0,
             failed_probes: 0,
-            last_failure: Timestamp::ZERO,
+            decays_from: Timestamp::ZERO,
         }
     }
 
@@ -109,7 +112,7 @@ impl Vitals {
             Source::Probe => &mut self.failed_probes,
         };
         *count = count.saturating_add(1);
-        self.last_failure = now;
+        self.decays_from = now;
         self.health = match self.health {
             Health::Unproven => Health::Unproven,
             Health::Down => Health::Down,
@@ -118,15 +121,20 @@ impl Vitals {
         };
     }
 
-    /// When the suspicion ends by itself, if there is one.
-    pub(crate) fn suspicion_ends(&self, decay: Duration) -> Option<Timestamp> {
-        (self.health == Health::Suspect).then(|| self.last_failure.after(decay))
+    /// When the belief becomes milder by itself, if it does.
+    pub(crate) fn decays_at(&self, decay: Duration) -> Option<Timestamp> {
+        matches!(self.health, Health::Suspect | Health::Down).then(|| self.decays_from.after(decay))
     }
 
-    /// Ends the suspicion when its time has come. The failure counts stay: no sign of life has interrupted the row.
+    /// Makes the belief milder when its time has come. The failure counts stay: no sign of life has interrupted the row.
     pub(crate) fn decay(&mut self, decay: Duration, now: Timestamp) {
-        if self.suspicion_ends(decay).is_some_and(|end| end <= now) {
-            self.health = Health::Up;
+        if self.decays_at(decay).is_some_and(|end| end <= now) {
+            self.health = if self.health == Health::Down {
+                Health::Suspect
+            } else {
+                Health::Up
+            };
+            self.decays_from = now;
         }
     }
 }

@@ -118,6 +118,8 @@ pub struct Settlement {
     pub outcome: Outcome,
     /// Tokens the engine reported to have generated, when it did.
     pub output_tokens: Option<u64>,
+    /// Whether the outcome says something about the backend. Not when the caller lost the lease or its own time was up.
+    pub is_evidence: bool,
 }
 
 impl Settlement {
@@ -127,7 +129,15 @@ impl Settlement {
         Self {
             outcome,
             output_tokens: None,
+            is_evidence: true,
         }
+    }
+
+    /// The same, saying nothing about the backend's health.
+    #[must_use]
+    pub const fn without_evidence(mut self) -> Self {
+        self.is_evidence = false;
+        self
     }
 
     /// The same with the number of generated tokens.

@@ -124,7 +124,7 @@ pub struct Pool {
     totals: Totals,
     /// The latest timestamp seen.
     clock: Timestamp,
-    /// When the first suspicion may end; [`Timestamp::MAX`] when nobody is suspect.
+    /// When the first belief may become milder; [`Timestamp::MAX`] when nobody is suspect or down.
     next_decay: Timestamp,
     /// The last recency given to a granted backend.
     last_recency: u64,
@@ -160,7 +160,7 @@ impl Pool {
     fn advance(&mut self, now: Timestamp) -> Timestamp {
         self.clock = self.clock.max(now);
         if self.next_decay <= self.clock {
-            self.decay_suspicions();
+            self.decay_beliefs();
         }
         self.clock
     }
@@ -182,8 +182,8 @@ impl Pool {
         let from = backend.vitals.health();
         evidence(&mut backend.vitals);
         let to = backend.vitals.health();
-        // Another failure of a suspect moves the end of its suspicion, which is then found too early, never too late.
-        if let Some(end) = backend.vitals.suspicion_ends(self.config.suspect_decay) {
+        // Another failure moves the time of the decay, which is then looked at too early, never too late.
+        if let Some(end) = backend.vitals.decays_at(self.config.suspect_decay) {
             self.next_decay = self.next_decay.min(end);
         }
         if from != to {
@@ -200,16 +200,16 @@ impl Pool {
     }
 
     #[cold]
-    fn decay_suspicions(&mut self) {
+    fn decay_beliefs(&mut self) {
         let (decay, now) = (self.config.suspect_decay, self.clock);
-        let suspects: Vec<u32> = self
+        let distrusted: Vec<u32> = self
             .backends
             .live()
-            .filter(|backend| backend.vitals.suspicion_ends(decay).is_some())
+            .filter(|backend| backend.vitals.decays_at(decay).is_some())
             .map(|backend| backend.info.reference.slot())
             .collect();
         self.next_decay = Timestamp::MAX;
-        for slot in suspects {
+        for slot in distrusted {
             self.examine(slot, |vitals| vitals.decay(decay, now));
         }
     }

@@ -51,6 +51,16 @@ async def test_no_answer_in_time_is_504_and_the_engine_is_told(lab: Lab, option:
     assert set(gateway.outcomes()) <= {"ambiguous", "cancelled"}
 
 
+async def test_a_total_timeout_does_not_blame_the_engine(lab: Lab) -> None:
+    """The limit is the operator's: executions that are longer take no healthy engine out."""
+    engine = await lab.engine(hold())
+    gateway = await lab.gateway(engine, total_timeout_s=0.1)
+    for _ in range(4):
+        error(await gateway.post("/generate"), 504, "total_timeout")
+    (backend,) = gateway.pool.statistics().backends
+    assert (backend.health, backend.failures, backend.outcomes["ambiguous"]) == ("up", 0, 4)
+
+
 @pytest.mark.parametrize("option", ["idle_timeout_s", "total_timeout_s"])
 async def test_silence_inside_a_stream_is_an_error_event_and_an_unclean_end(lab: Lab, option: str) -> None:
     """The status is gone by then; the stream says it and breaks."""

@@ -61,6 +61,40 @@ def test_exit_by_exception_settles_what_is_known(exc: BaseException, outcome: Ou
     assert router.statistics().outstanding == 0
 
 
+def test_errors_of_the_caller_never_take_an_engine_out() -> None:
+    """A bug in the caller's own code says nothing about the engine's health."""
+    router = Router.from_engines(engines(1))
+    for _ in range(10):
+        with pytest.raises(KeyError), router.lease("s"):
+            raise KeyError("meta_info")
+    (backend,) = router.statistics().backends
+    assert (backend.health, backend.failures, backend.outcomes["ambiguous"]) == ("up", 0, 10)
+
+
+def test_connection_errors_count_against_the_engine() -> None:
+    """Three broken connections in a row take it out."""
+    router = Router.from_engines(engines(1))
+    for _ in range(3):
+        with pytest.raises(ConnectionResetError), router.lease("s"):
+            raise ConnectionResetError
+    assert router.statistics().backends[0].health == "down"
+    with pytest.raises(trimtab.NoEligibleBackend, match="1 down"), router.lease("s"):
+        pass
+
+
+def test_an_abandoned_lease_is_ambiguous_once() -> None:
+    """Abandoning is what dropping does; on a settled lease it changes nothing."""
+    pool = Pool()
+    pool.add_backend("127.0.0.1:1")
+    lease, settled = pool.acquire(), pool.acquire()
+    settled.settle("completed")
+    for held in (lease, settled):
+        held.abandon()
+        held.abandon()
+    assert (lease.outcome, settled.outcome) == ("ambiguous", "completed")
+    assert (pool.statistics().outstanding, pool.statistics().outcomes["ambiguous"]) == (0, 1)
+
+
 def test_settling_twice_is_an_error_and_changes_nothing() -> None:
     """A lease is settled exactly once."""
     pool = Pool()
@@ -221,6 +255,22 @@ def test_max_concurrent_refuses_more() -> None:
         pool.acquire()
     held.settle("completed")
     pool.acquire().settle("completed")
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**32])
+@pytest.mark.parametrize("name", ["session_cap", "max_concurrent"])
+def test_impossible_counts_are_refused(name: str, number: int) -> None:
+    """A count is at least 1; the message names it."""
+    with pytest.raises(trimtab.InvalidRequest, match=f"{name} is {number}: it must be a whole number from 1"):
+        Pool(**{name: number})  # type: ignore[arg-type]
+
+
+def test_an_engine_is_listed_once() -> None:
+    """Two spellings of one address are a mistake, and one address is no list."""
+    with pytest.raises(trimtab.InvalidRequest, match="are the same engine"):
+        Router.from_engines(["http://127.0.0.1:1/", "127.0.0.1:1"])
+    with pytest.raises(trimtab.InvalidRequest, match="give a list"):
+        Router.from_engines("127.0.0.1:1")
 
 
 @pytest.mark.parametrize("session", ["", "x" * 257])

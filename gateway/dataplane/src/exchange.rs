@@ -125,13 +125,14 @@ impl Exchange {
     }
 
     fn not_connected(&mut self, error: &ConnectError) -> Refusal {
-        let (code, outcome) = match error {
-            ConnectError::Timeout(_) => (Code::ConnectTimeout, Outcome::NotSent),
-            ConnectError::Refused(_) => (Code::BackendUnreachable, Outcome::NotSent),
+        let not_sent = Settlement::new(Outcome::NotSent);
+        let (code, settlement) = match error {
+            ConnectError::Timeout(_) => (Code::ConnectTimeout, not_sent),
+            ConnectError::Refused(_) => (Code::BackendUnreachable, not_sent),
             // Our own shortage must not mark a healthy engine as failing.
-            ConnectError::Exhausted(_) => (Code::BackendUnreachable, Outcome::Cancelled),
+            ConnectError::Exhausted(_) => (Code::BackendUnreachable, not_sent.without_evidence()),
         };
-        self.settle(Settlement::new(outcome));
+        self.settle(settlement);
         let message = format!(
             "{} could not be reached: {error}; nothing was sent, the request may be sent again",
             self.upstream.describe()
@@ -163,7 +164,7 @@ impl Exchange {
         }
         self.link = None;
         // Not the engine's failure: the whole time had passed before it was asked.
-        self.settle(Settlement::new(Outcome::Cancelled));
+        self.settle(Settlement::new(Outcome::NotSent).without_evidence());
         let message = format!(
             "the time for the request passed before {} was asked",
             self.upstream.describe()
@@ -174,8 +175,11 @@ impl Exchange {
     /// Ends an execution that an engine may have run: its connection is closed, it is aborted by id, never replayed.
     pub(crate) fn break_off(&mut self, code: Code, what: &str) -> Failure {
         self.link = None;
+        let mut settlement = Settlement::new(Outcome::Ambiguous);
+        // A long execution is no failure of the engine; a hung engine is found by its probes.
+        settlement.is_evidence = code != Code::TotalTimeout;
         // At once, so that the pool learns of the failure before it picks again.
-        self.settle(Settlement::new(Outcome::Ambiguous));
+        self.settle(settlement);
         self.abort(None);
         let message = format!(
             "{} {what}; the request may have been executed and was not sent again",

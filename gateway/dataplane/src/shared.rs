@@ -78,7 +78,7 @@ impl fmt::Debug for SharedPool {
 /// The right to run one execution on one backend, from the pick to its settlement.
 ///
 /// It is settled exactly once: by [`LeaseGuard::settle`], or as [`Outcome::Ambiguous`] when it is dropped unsettled
-/// (a panic, a forgotten path), because then nobody can say how the execution ended.
+/// (a panic, a forgotten path), because then nobody can say how the execution ended; the backend is not blamed for it.
 #[derive(Debug)]
 #[must_use = "dropping a lease settles it as ambiguous"]
 pub struct LeaseGuard {
@@ -130,7 +130,7 @@ impl LeaseGuard {
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.close(Settlement::new(Outcome::Ambiguous));
+        self.close(Settlement::new(Outcome::Ambiguous).without_evidence());
     }
 }
 

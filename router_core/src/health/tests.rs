@@ -97,8 +97,33 @@ fn suspicion_decays() {
     assert_eq!(vitals.health(), Health::Suspect);
     vitals.decay(DECAY, at(15));
     assert_eq!((vitals.health(), vitals.failures()), (Health::Up, 2));
-    vitals.note_failure(Source::Execution, 3, at(60));
+}
+
+/// A backend that is down and that nobody probes is tried again, step by step, and falls at its next failure.
+#[test]
+fn being_down_decays_by_way_of_suspicion() {
+    let mut vitals = Vitals::new(true);
+    failed(&mut vitals, Source::Execution, 3);
+    vitals.decay(DECAY, at(9));
     assert_eq!(vitals.health(), Health::Down);
-    vitals.decay(DECAY, at(600));
+    vitals.decay(DECAY, at(10));
+    assert_eq!(vitals.health(), Health::Suspect);
+    vitals.decay(DECAY, at(19));
+    assert_eq!(vitals.health(), Health::Suspect);
+    vitals.decay(DECAY, at(20));
+    assert_eq!((vitals.health(), vitals.failures()), (Health::Up, 3));
+    vitals.note_failure(Source::Execution, 3, at(21));
     assert_eq!(vitals.health(), Health::Down);
+}
+
+/// A dead engine whose probes fail stays down: every failed probe starts the decay anew.
+#[test]
+fn failed_probes_keep_it_down() {
+    let mut vitals = Vitals::new(true);
+    failed(&mut vitals, Source::Execution, 3);
+    for second in 1..100 {
+        vitals.note_failure(Source::Probe, 3, at(second));
+        vitals.decay(DECAY, at(second));
+        assert_eq!(vitals.health(), Health::Down);
+    }
 }

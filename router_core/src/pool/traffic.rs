@@ -179,7 +179,11 @@ impl Pool {
             backend: reference,
             session,
         } = self.leases.settle(lease)?;
-        let Settlement { outcome, output_tokens } = settlement;
+        let Settlement {
+            outcome,
+            output_tokens,
+            is_evidence,
+        } = settlement;
         let tokens = output_tokens.unwrap_or(0);
         let slot = reference.slot();
         let backend = self.backends.at_mut(slot);
@@ -197,7 +201,9 @@ impl Pool {
             return Ok(());
         }
         self.refresh(slot);
-        self.take_evidence(slot, outcome, now);
+        if is_evidence {
+            self.take_evidence(slot, outcome, now);
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::support::Bench;
 use router_core::error::{Census, Error};
 use router_core::event::EventKind;
 use router_core::health::Health;
-use router_core::lease::Outcome;
+use router_core::lease::{Outcome, Settlement};
 use router_core::membership::BackendSpec;
 use router_core::pool::{PickReason, PoolConfig};
 use std::time::Duration;
@@ -158,6 +158,43 @@ fn suspicion_ends_without_a_tick() {
         [1, 1],
         "no sign of life has come"
     );
+}
+
+/// A pool that nobody probes tries a backend that is down again, once its failures are old.
+#[test]
+fn a_pool_without_probes_does_not_lose_a_backend_for_good() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
+    for _ in 0..3 {
+        let lease = bench.acquire_unpinned();
+        bench.settle(lease.lease, Outcome::NotSent);
+    }
+    assert_eq!(bench.backend("e0").health, Health::Down);
+    bench.advance(PoolConfig::default().suspect_decay);
+    let trial = bench.acquire_unpinned();
+    bench.settle(trial.lease, Outcome::Completed);
+    assert_eq!(
+        (bench.backend("e0").health, bench.backend("e0").failures),
+        (Health::Up, 0)
+    );
+}
+
+/// A settlement without evidence is counted and changes no belief.
+#[test]
+fn an_outcome_without_evidence_blames_nobody() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
+    for outcome in [Outcome::NotSent, Outcome::Failed, Outcome::Ambiguous] {
+        let lease = bench.acquire_unpinned();
+        let settlement = Settlement::new(outcome).without_evidence();
+        bench
+            .pool
+            .settle(lease.lease, settlement, bench.now)
+            .expect("the lease is open");
+        assert_eq!(bench.backend("e0").outcomes.get(outcome), 1);
+        assert_eq!(
+            (bench.backend("e0").health, bench.backend("e0").failures),
+            (Health::Up, 0)
+        );
+    }
 }
 
 /// Bytes in the middle of an answer keep a busy engine up, though its probes time out.
