@@ -10,6 +10,7 @@ from tests.gateway.control.conftest import NOBODY, one_role, two_roles
 from tests.support.scripts import one
 from tests.support.waiting import wait_until
 from trimtab_gateway import EngineConfig
+from trimtab_gateway.control.metrics import DATA_PLANE_COUNTERS, DATA_PLANE_GAUGES
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -26,7 +27,7 @@ LABELS = {
     "trimtab_leases": {"pool", "outcome"},
     "trimtab_picks": {"pool", "reason"},
     "trimtab_requests": {"code"},
-    "trimtab_open_streams": set(),
+    **{name: set[str]() for name in (*DATA_PLANE_GAUGES, *DATA_PLANE_COUNTERS)},
 }
 
 
@@ -64,6 +65,22 @@ async def test_a_request_is_counted_once_everywhere(serve: Start, lab: Lab) -> N
     assert value(found["trimtab_picks"], pool="rollout/tiny", reason="sticky") == 1
     assert value(found["trimtab_requests"], code="200") >= 2
     assert value(found["trimtab_open_streams"]) == 0
+
+
+async def test_every_number_of_the_data_plane_is_exported(serve: Start, lab: Lab) -> None:
+    """What the data plane counts can be graphed, and says the same as its statistics."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority), probe_interval_s=3600.0))
+    await served.eligible(1)
+    await served.client.post("/generate", json={"text": "a"})
+    await wait_until(lambda: served.gateway.pool("rollout", "tiny").statistics().outstanding == 0, "the lease to end")
+    found = await scrape(served)
+    counted = served.gateway.statistics().data_plane
+    exported = {key: name for name, (key, _) in (DATA_PLANE_GAUGES | DATA_PLANE_COUNTERS).items()}
+    assert exported.keys() == counted.keys() - {"requests_total"}
+    for key in ("connections_total", "upstream_connections_total", "retries_total", "probes_total"):
+        assert value(found[exported[key]]) == counted[key]
+    assert value(found["trimtab_open_requests"]) == 1  # the scrape itself
 
 
 async def test_labels_are_bounded(serve: Start, lab: Lab) -> None:

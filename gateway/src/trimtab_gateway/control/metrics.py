@@ -25,6 +25,27 @@ if TYPE_CHECKING:
     from trimtab._core import PoolStatistics
     from trimtab_gateway.statistics import GatewayStatistics
 
+# Metric name (a counter gains "_total"): key of the data plane's statistics, and help text.
+DATA_PLANE_GAUGES = {
+    "trimtab_open_requests": ("open_requests", "Client requests that are open now"),
+    "trimtab_open_streams": ("open_streams", "Event streams that are open now"),
+    "trimtab_open_connections": ("connections", "Client connections that are open now"),
+    "trimtab_open_upstream_connections": ("upstream_connections", "Engine connections that are open now"),
+    "trimtab_idle_upstream_connections": ("upstream_idle", "Engine connections that wait for a request"),
+}
+DATA_PLANE_COUNTERS = {
+    "trimtab_connections": ("connections_total", "Client connections accepted"),
+    "trimtab_accept_errors": ("accept_errors_total", "Client connections that could not be accepted"),
+    "trimtab_upstream_connections": ("upstream_connections_total", "Engine connections opened"),
+    "trimtab_upstream_reused": ("upstream_reused_total", "Requests sent on an engine connection that was open already"),
+    "trimtab_retries": ("retries_total", "Attempts after the first, each before a byte of the request was sent"),
+    "trimtab_client_gone": ("client_gone_total", "Executions whose client went away before the end"),
+    "trimtab_aborts_sent": ("aborts_sent_total", "Abort requests sent to engines"),
+    "trimtab_aborts_confirmed": ("aborts_confirmed_total", "Abort requests that an engine confirmed"),
+    "trimtab_broken_streams": ("broken_streams_total", "Answers that broke after their head had been relayed"),
+    "trimtab_probes": ("probes_total", "Liveness probes sent"),
+    "trimtab_probe_failures": ("probe_failures_total", "Liveness probes that failed"),
+}
 BACKEND_STATES = ("unproven", "up", "suspect", "down", "draining")
 
 
@@ -92,8 +113,11 @@ def _data_plane_families(data_plane: Mapping[str, object]) -> Iterable[Metric]:
     if isinstance(by_code, dict):
         for code, count in by_code.items():
             requests.add_metric((str(code),), count)
-    streams = GaugeMetricFamily("trimtab_open_streams", "Event streams that are open now")
-    open_streams = data_plane.get("open_streams")
-    if isinstance(open_streams, int):
-        streams.add_metric((), open_streams)
-    return requests, streams
+    yield requests
+    for kind, table in ((GaugeMetricFamily, DATA_PLANE_GAUGES), (CounterMetricFamily, DATA_PLANE_COUNTERS)):
+        for name, (key, text) in table.items():
+            family = kind(name, text, labels=())
+            value = data_plane.get(key)
+            if isinstance(value, int):
+                family.add_metric((), value)
+            yield family
