@@ -114,6 +114,18 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
+URL = "'http://user:secret@h:1'"
+MISPLACED = [URL, f"[[{URL}]]", f"[{{ url = [{URL}] }}]", f"[{{ url = 'h:1', capacity = {URL} }}]"]
+
+
+@pytest.mark.parametrize("engines", MISPLACED)
+def test_a_password_stays_out_of_the_message_wherever_its_address_stands(tmp_path: Path, engines: str) -> None:
+    """A value of the wrong shape is shown, without it."""
+    with pytest.raises(ConfigError, match=r"http://\*\*\*@h:1' ?\]? is refused") as caught:
+        load_config(written(tmp_path, f"{MODEL}engines = {engines}"))
+    assert "secret" not in str(caught.value)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Absent, a directory, or not text."""
     with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):

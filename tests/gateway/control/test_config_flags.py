@@ -62,9 +62,16 @@ def test_other_flags_are_named_as_they_are_typed() -> None:
         assert str(caught.value).startswith(f"{flag}: ")
 
 
-def test_a_password_in_an_address_stays_out_of_the_message() -> None:
-    """The flag is named without it."""
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    {
+        "http://user:secret@h:1": "--engine http://***@h:1: url: engine address",
+        "big=http://user:secret@h:1": "--engine big=http://***@h:1: capacity: 'http://***@h:1' is refused",
+    }.items(),
+)
+def test_a_password_in_an_address_stays_out_of_the_message(engine: str, message: str) -> None:
+    """The flag is named without it, also where the address stands in the place of the capacity."""
     with pytest.raises(ConfigError) as caught:
-        config_from_flags(["http://user:secret@h:1"])
-    assert str(caught.value).startswith("--engine http://***@h:1: url: engine address")
+        config_from_flags([engine])
+    assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)

@@ -57,4 +57,5 @@ def _engine(text: str) -> EngineConfig:
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError("capacity", f"{capacity!r} is refused: it must be a number, as in 10.0.0.1:30000=8") from None
+        shown = without_user_info(repr(capacity))
+        raise ConfigError("capacity", f"{shown} is refused: it must be a number, as in 10.0.0.1:30000=8") from None

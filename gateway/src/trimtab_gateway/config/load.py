@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab_gateway.config.error import ConfigError, located, toml_key
+from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _model(name: str, value: object) -> ModelConfig:
         _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
         engines = table.get("engines")
         if not isinstance(engines, list):
-            problem = "is missing" if engines is None else f"{engines!r} is refused"
+            problem = "is missing" if engines is None else f"{without_user_info(repr(engines))} is refused"
             raise ConfigError("engines", f'{problem}: it must be a list such as ["10.0.0.1:30000"]')
         if not engines:
             raise ConfigError("engines", '[] is refused: name at least one engine, such as ["10.0.0.1:30000"]')
@@ -89,7 +90,8 @@ def _engine(index: int, value: object) -> EngineConfig:
         if isinstance(value, str):
             return EngineConfig(value)
         if not isinstance(value, dict):
-            raise ConfigError("", f'{value!r} is refused: it must be "host:port" or {{url = "host:port"}}')
+            shown = without_user_info(repr(value))
+            raise ConfigError("", f'{shown} is refused: it must be "host:port" or {{url = "host:port"}}')
         _refuse_unknown(value, _fields(EngineConfig))
         if "url" not in value:
             raise ConfigError("url", "is missing")

@@ -62,7 +62,7 @@ def check_seconds(key: str, value: object) -> None:
 def as_number(key: str, value: object) -> float:
     """The number behind ``value``, which may be an int or a float and nothing else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(key, f"{value!r} is refused: it must be a number")
+        raise ConfigError(key, f"{without_user_info(repr(value))} is refused: it must be a number")
     try:
         return float(value)
     except OverflowError:

@@ -16,6 +16,7 @@ from trimtab_gateway.config.rules import (
     check_model_name,
     check_role_name,
     check_seconds,
+    without_user_info,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
-            raise ConfigError("url", f"{self.url!r} is refused: it must be a string like 'http://10.0.0.1:30000'")
+            shown = without_user_info(repr(self.url))
+            raise ConfigError("url", f"{shown} is refused: it must be a string like 'http://10.0.0.1:30000'")
         if self.id is not None and not isinstance(self.id, str):
             raise ConfigError("id", f"{self.id!r} is refused: it must be a string")
         capacity = as_number("capacity", self.capacity)
