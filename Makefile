@@ -35,7 +35,7 @@ $(STAMPS)/installed: $(MANIFESTS) $(RUST) | $(BIN)/python
 	@command -v cargo >/dev/null || { echo "trimtab needs a Rust toolchain (cargo) on PATH to build its extension" >&2; exit 1; }
 	@echo "building and installing trimtab, trimtab-gateway and trimtab-manager into $(VENV) (first time: a few minutes)"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with dependency groups
-	@$(BIN)/python -m pip install --quiet -e . -e gateway -e manager
+	@$(BIN)/python -m pip install -e . -e gateway -e manager | { grep -E 'Building|Built|built|running|Success' || true; }
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/dev: $(STAMPS)/installed

@@ -139,6 +139,20 @@ impl DataPlane {
         to_dict(py, &self.inner.statistics())
     }
 
+    fn take_failures<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let to_dict = |failure: dataplane::FailureSummary| {
+            let dict = PyDict::new(py);
+            dict.set_item("code", failure.code)?;
+            dict.set_item("count", failure.count)?;
+            dict.set_item("backend", failure.backend)?;
+            dict.set_item("lease", failure.lease)?;
+            dict.set_item("session", failure.session)?;
+            dict.set_item("message", failure.message)?;
+            Ok(dict)
+        };
+        self.inner.take_failures().into_iter().map(to_dict).collect()
+    }
+
     #[pyo3(signature = (grace_s = 5.0))]
     fn shutdown(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
         let grace = Duration::try_from_secs_f64(grace_s)

@@ -9,7 +9,7 @@ use crate::stats::add;
 use crate::upstream::Upstreams;
 use crate::{headers, plane};
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use router_core::membership::BackendRef;
 use router_core::pool::AcquireRequest;
@@ -29,8 +29,6 @@ pub(crate) struct Attempts<'a> {
 pub(crate) struct Started {
     pub(crate) exchange: Exchange,
     pub(crate) response: Response<Incoming>,
-    /// The lease's id, as it is shown to the client.
-    pub(crate) lease: HeaderValue,
 }
 
 impl Attempts<'_> {
@@ -57,7 +55,6 @@ impl Attempts<'_> {
             let upstream = upstreams.of(lease.backend());
             let length = request.body().length();
             headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
-            let label = HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"));
             let backend = lease.backend().reference;
             let authorization = request.headers().get(AUTHORIZATION).cloned();
             let mut exchange = Exchange::new(self.plane, upstream, lease, self.ids.clone(), authorization);
@@ -66,16 +63,12 @@ impl Attempts<'_> {
                     return Err(exchange.foreign("switched protocols"));
                 }
                 Ok(response) => {
-                    return Ok(Started {
-                        exchange,
-                        response,
-                        lease: label,
-                    });
+                    return Ok(Started { exchange, response });
                 }
-                Err(Refusal::Final(failure)) => return Err(failure.of_lease(label)),
+                Err(Refusal::Final(failure)) => return Err(failure),
                 Err(Refusal::NotSent(failure)) => {
                     tried.push(backend);
-                    last = Some(failure.of_lease(label));
+                    last = Some(failure);
                 }
             }
         }

@@ -227,6 +227,29 @@ impl Failure {
         self
     }
 
+    pub(crate) fn code(&self) -> Code {
+        self.0.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Backend, lease and session, as far as the request got.
+    pub(crate) fn labels(&self) -> [Option<String>; 3] {
+        self.0.labels.each_ref().map(|label| {
+            label
+                .as_ref()
+                .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        })
+    }
+
+    /// The fleet's trouble, or ours; not a client's mistake.
+    pub(crate) fn concerns_operator(&self) -> bool {
+        let status = self.0.code.status();
+        status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+    }
+
     fn retryable(&self) -> bool {
         self.0.code.retryable() && !self.0.maybe_executed
     }

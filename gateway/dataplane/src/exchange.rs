@@ -27,6 +27,8 @@ pub(crate) struct Exchange {
     upstream: Arc<Upstream>,
     /// Open until the execution is settled.
     lease: Option<LeaseGuard>,
+    /// The lease's id, as it is shown to the client.
+    label: HeaderValue,
     link: Option<EngineLink>,
     /// What the connection had written before this request.
     written_before: u64,
@@ -60,6 +62,7 @@ impl Exchange {
         Self {
             plane: Arc::clone(plane),
             upstream,
+            label: lease_label(&lease),
             lease: Some(lease),
             link: None,
             written_before: 0,
@@ -70,6 +73,11 @@ impl Exchange {
 
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
+    }
+
+    /// The lease's id, as it is shown to the client.
+    pub(crate) fn label(&self) -> &HeaderValue {
+        &self.label
     }
 
     /// Sends `request` and waits for the response head; on a refusal the lease is settled.
@@ -246,6 +254,7 @@ impl Exchange {
         Failure::new(code, message)
             .with_text("backend", &self.upstream.id)
             .of_backend(&self.upstream.id_header)
+            .of_lease(self.label.clone())
     }
 }
 
@@ -262,6 +271,10 @@ impl Drop for Exchange {
             lease.settle(Settlement::new(Outcome::Cancelled));
         }
     }
+}
+
+fn lease_label(lease: &LeaseGuard) -> HeaderValue {
+    HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Waits for `work` until the earlier deadline, whose code is the error.

@@ -18,6 +18,7 @@ mod control;
 mod cut;
 mod error;
 mod exchange;
+mod failure_log;
 mod headers;
 mod json;
 mod link;
@@ -38,6 +39,7 @@ mod tracker;
 mod upstream;
 
 pub use config::{Config, Limits, RoleConfig, Timeouts};
+pub use failure_log::FailureSummary;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};
 pub use stats::DataPlaneStatistics;

@@ -1,6 +1,7 @@
 //! What every task of one data plane shares: configuration, routing table, engine connections, counters.
 
 use crate::config::{Config, RoleConfig};
+use crate::failure_log::FailureLog;
 use crate::request_id::RequestIdSource;
 use crate::server::StartError;
 use crate::shared::SharedPool;
@@ -16,6 +17,7 @@ pub(crate) struct Plane {
     /// One entry per distinct pool, however many models point to it.
     pub(crate) pools: Vec<Arc<Upstreams>>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) failures: FailureLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
     /// For destructors, which may run on any thread.
@@ -53,6 +55,7 @@ impl Plane {
             roles,
             pools,
             counters,
+            failures: FailureLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
             runtime,

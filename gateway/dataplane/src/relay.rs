@@ -167,6 +167,7 @@ impl Relay {
     /// The response will never be complete; returns the event that tells the client, if it reads events.
     fn break_off(&mut self, code: Code, what: &str) -> Option<Bytes> {
         let failure: Failure = self.exchange.break_off(code, what);
+        self.plane.failures.note(&failure);
         add(&self.plane.counters.broken_streams);
         self.state = State::Breaking(PendingCut::new(Arc::clone(&self.signals)));
         let streams = self.stream.take().is_some();

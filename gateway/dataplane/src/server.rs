@@ -2,6 +2,7 @@
 
 use crate::client_io::{ClientIo, ClientSignals};
 use crate::config::Config;
+use crate::failure_log::FailureSummary;
 use crate::plane::Plane;
 use crate::probe;
 use crate::service::{Connection, answer};
@@ -141,6 +142,12 @@ impl DataPlane {
     #[must_use]
     pub fn statistics(&self) -> DataPlaneStatistics {
         self.plane.counters.snapshot()
+    }
+
+    /// Takes what could not be served since the last call, counted per code and engine.
+    #[must_use]
+    pub fn take_failures(&self) -> Vec<FailureSummary> {
+        self.plane.failures.take()
     }
 
     /// Stops accepting, lets what is in flight finish for `grace`, then cuts it; every lease is settled and every

@@ -69,6 +69,7 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
     };
     answer.unwrap_or_else(|failure| {
+        plane.failures.note(&failure);
         if failure.closes() {
             connection.signals.linger();
         }
@@ -133,13 +134,9 @@ fn relay(
     deadline: Option<Instant>,
     session: Option<HeaderValue>,
 ) -> Response<Answer> {
-    let Started {
-        exchange,
-        response,
-        lease,
-    } = started;
+    let Started { exchange, response } = started;
     let (mut parts, body) = response.into_parts();
-    let backend = exchange.upstream().id_header.clone();
+    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label().clone());
     let signals = Arc::clone(&connection.signals);
     let relay = Relay::new(
         &connection.plane,

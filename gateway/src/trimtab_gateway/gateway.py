@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from trimtab._core import DataPlane, Pool, Role
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
-from trimtab_gateway.events import log_events
+from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
 from trimtab_gateway.reachability import ReachabilityLog
 from trimtab_gateway.snapshot import Publisher, ServedRole
@@ -116,6 +116,7 @@ class Gateway:
     def _tick(self) -> None:
         pools = [pool for role in self._roles for pool in role.models.values()]
         log_events(pools)
+        log_failures(self._running())
         self._reachability.observe(self._publisher.current())
 
 

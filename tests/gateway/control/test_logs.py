@@ -7,9 +7,14 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
+from tests.gateway.control.conftest import one_role
+from tests.support.scripts import dies_at
+from tests.support.waiting import wait_until
 from trimtab import Pool
+from trimtab_gateway import EngineConfig, Gateway
 from trimtab_gateway.events import MAX_LINES, log_events
 from trimtab_gateway.log import configure_logging, get_logger
 from trimtab_gateway.reachability import ReachabilityLog
@@ -17,6 +22,8 @@ from trimtab_gateway.snapshot import Publisher, ServedRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.lab import Lab
 
 
 @pytest.fixture
@@ -66,6 +73,32 @@ def test_sessions_that_move_together_are_one_line(log: pytest.LogCaptureFixture)
     log_events([pool])
     (record,) = log.records
     assert "draining" in record.getMessage()
+
+
+async def test_requests_that_failed_are_counted_per_code_and_engine(log: pytest.LogCaptureFixture, lab: Lab) -> None:
+    """One line names the code, the engine and the last lease and session; a client's mistake is not logged."""
+    engine = await lab.engine(dies_at([], "rst"))
+    async with (
+        Gateway(one_role(EngineConfig(engine.authority))) as gateway,
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
+        await wait_until(lambda: gateway.statistics().snapshot.ready, "the engine")
+        for session in ("s1", "s2"):
+            answer = await client.post(
+                f"{gateway.url}/generate", json={"text": "a"}, headers={"x-trimtab-session": session}
+            )
+            assert answer.status_code == 502
+        assert (await client.post(f"{gateway.url}/generate", json={"model": 1})).status_code == 400
+        answered = answer.headers["x-trimtab-lease"]
+    failed = [record.__dict__ for record in log.records if record.getMessage() == "requests failed"]
+    assert sum(record["count"] for record in failed) == 2
+    last = failed[-1]
+    assert (last["code"], last["backend"], last["session"], last["lease"]) == (
+        "upstream_broken",
+        engine.authority,
+        "s2",
+        answered,
+    )
 
 
 def test_one_drain_writes_a_bounded_number_of_lines(log: pytest.LogCaptureFixture) -> None:
