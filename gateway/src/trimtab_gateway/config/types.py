@@ -42,8 +42,10 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
-            shown = without_user_info(repr(self.url))
-            raise ConfigError("url", f"{shown} is refused: it must be a string like 'http://10.0.0.1:30000'")
+            raise ConfigError(
+                "url",
+                f"{without_user_info(repr(self.url))} is refused: it must be a string like 'http://10.0.0.1:30000'",
+            )
         if self.id is not None and not isinstance(self.id, str):
             raise ConfigError("id", f"{self.id!r} is refused: it must be a string")
         capacity = as_number("capacity", self.capacity)
