@@ -328,7 +328,8 @@ class DataPlane:
     def take_failures(self) -> list[dict[str, Any]]:
         """What could not be served since the last call, one entry per error code and engine.
 
-        Each has ``code``, ``count``, ``message``, and ``backend``, ``lease`` and ``session`` of the last one (or ``None``).
+        Each has ``code``, ``count``, ``message``, and ``backend``, ``lease`` and ``session`` of the last one (or
+        ``None``).
         A client's mistakes (4xx but 429) are not among them.
         """
     def shutdown(self, grace_s: float = 5.0) -> None:

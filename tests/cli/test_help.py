@@ -87,7 +87,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, module, None)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
-    assert result.output == f"Error: this command needs {package}, which is not installed: pip install {package}\n"
+    guidance = f"pip install {package}, or in a checkout: pip install ./{package.removeprefix('trimtab-')}"
+    assert result.output == f"Error: this command needs {package}, which is not installed: {guidance}\n"
 
 
 def test_a_broken_import_is_not_hidden() -> None:

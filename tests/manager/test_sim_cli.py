@@ -7,6 +7,8 @@ import re
 import signal
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -14,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from trimtab_manager.sim.cli import CRASH_EXIT_CODE, command
+from trimtab_manager.sim.config import SimConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -96,3 +99,12 @@ def test_help_names_every_knob_with_its_default() -> None:
     for flag in ("--port", "--model-name", "--max-running-requests", "--time-scale", "--seed", "--api-key", "--fault"):
         assert flag in result.output
     assert "default: 32" in result.output
+
+
+def test_every_field_has_a_flag_but_those_the_documentation_names() -> None:
+    """The page that lists the fields says which of them no flag sets."""
+    page = (Path(__file__).parents[2] / "docs" / "simulated-engine.md").read_text()
+    _, _, rest = page.partition("Six fields have no flag:")
+    without = set(re.findall(r"`(\w+)`", rest.partition(".\n")[0]))
+    assert len(without) == 6
+    assert {field.name for field in fields(SimConfig)} - {option.name for option in command.params} == without

@@ -74,5 +74,11 @@ def needs_server_packages() -> Iterator[None]:
         if package is None:
             raise
         raise click.ClickException(
-            f"this command needs {package}, which is not installed: pip install {package}"
+            f"this command needs {package}, which is not installed: {how_to_install(package)}"
         ) from error
+
+
+def how_to_install(*packages: str) -> str:
+    """What to type for distributions of trimtab: by name once they are released, by folder in a checkout."""
+    folders = (f"./{package.removeprefix('trimtab-')}" for package in packages)
+    return f"pip install {' '.join(packages)}, or in a checkout: pip install {' '.join(folders)}"

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from trimtab.cli.lazy import SERVER_PACKAGES
+from trimtab.cli.lazy import SERVER_PACKAGES, how_to_install
 
 __all__ = ["command"]
 
@@ -44,7 +44,7 @@ def command(engines: int, seconds: int, seed: int, as_json: bool) -> None:
     if missing:
         raise click.ClickException(
             f"the demo runs the gateway and simulated engines, and {' and '.join(missing)} is not installed here."
-            f" Install with: pip install {' '.join(missing)}"
+            f" Install with: {how_to_install(*missing)}"
         )
     try:
         sys.exit(_run(engines, seconds, seed, as_json))
