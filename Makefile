@@ -49,7 +49,7 @@ demo: setup ## Run the main job on simulated engines (DEMO_ARGS="--engines 6 --s
 test: dev test-rust ## All tests but those on real SGLang
 	$(BIN)/python -m pytest -m "not sglang" $(PYTEST_ARGS)
 
-test-rust:
+test-rust: ## The Rust tests
 	cargo test --workspace --exclude trimtab-python --locked
 
 test-fast: dev ## Core and fast Python tests, under two minutes

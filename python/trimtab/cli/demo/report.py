@@ -28,7 +28,7 @@ def report(summary: Summary) -> Panel:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    grid.add_row("", _setting(summary))
+    grid.add_row("What ran", _setting(summary))
     for style, title, text in _findings(summary):
         grid.add_row("", "")
         grid.add_row(Text(title, style=style), text)
