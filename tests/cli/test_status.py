@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from tests.cli.processes import run, serving
 from tests.support.scripts import one
 from tests.support.waiting import wait_until
+from trimtab.cli import fetch
 
 if TYPE_CHECKING:
     from tests.support.lab import Lab
@@ -98,6 +101,28 @@ async def test_a_server_that_closes_without_an_answer_is_a_clear_error() -> None
     assert result.code == 1
     assert result.err.startswith(f"Error: {url} cannot be asked: ")
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"])
+async def test_an_answer_that_never_ends_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no progress."""
+    monkeypatch.setattr(fetch, "TIMEOUT_S", 0.3)
+    lost = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(head)
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        lost.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(click.ClickException, match=r"is it a trimtab gateway|cannot be asked"):
+            await asyncio.to_thread(fetch.fetch_json, f"http://127.0.0.1:{port}", "/status")
+        await asyncio.wait_for(lost.wait(), 10)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import Any
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TIMEOUT_S = 5.0
 _OK = 200
@@ -21,9 +27,11 @@ def fetch_json(base_url: str, path: str) -> dict[str, Any]:
     """
     connection = _connection(base_url)
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        response = connection.getresponse()
-        status, body = response.status, response.read()
+        connection.connect()
+        with _hung_up_after(TIMEOUT_S, connection.sock):
+            connection.request("GET", path, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            status, body = response.status, response.read()
     except TimeoutError:
         raise click.ClickException(f"{base_url} accepted no request or sent no answer within {TIMEOUT_S:g} s") from None
     except ConnectionRefusedError:
@@ -42,6 +50,25 @@ def fetch_json(base_url: str, path: str) -> dict[str, Any]:
     raise click.ClickException(
         f"{base_url}{path} answered {status}" + (f": {reason}" if reason else "; is it a trimtab gateway?")
     )
+
+
+@contextmanager
+def _hung_up_after(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """End what is still being read when the time is over.
+
+    A socket's own timeout begins anew with every byte: a server that sends one a second would never be given up.
+    """
+
+    def hang_up() -> None:
+        with suppress(OSError):  # closed already
+            connected.shutdown(socket.SHUT_RDWR)
+
+    deadline = threading.Timer(seconds, hang_up)
+    deadline.start()
+    try:
+        yield
+    finally:
+        deadline.cancel()
 
 
 def _connection(base_url: str) -> http.client.HTTPConnection:
