@@ -10,6 +10,7 @@
 //! failed, at the next good probe. After [`crate::pool::PoolConfig::down_after`] consecutive failures it is
 //! [`Health::Down`] and not eligible until a probe succeeds.
 
+use crate::membership::BackendRef;
 use crate::time::Timestamp;
 use std::fmt;
 use std::time::Duration;
@@ -44,6 +45,28 @@ impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// What a probe should ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeKind {
+    /// Whether the process answers at all: cheap, and instant also on a paused engine.
+    Liveness,
+    /// Whether it generates: one token, with an abort of its own. Asked for only when the backend is suspect.
+    Generate,
+}
+
+/// A probe that was begun: what to ask, and the stamps that tell whether its answer still means anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The incarnation to ask.
+    pub backend: BackendRef,
+    /// What to ask.
+    pub kind: ProbeKind,
+    /// The generation of the pool at its begin.
+    pub pool_generation: u32,
+    /// Which probe of this backend it is.
+    pub seq: u32,
 }
 
 /// Where a piece of evidence comes from.

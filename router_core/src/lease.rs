@@ -4,10 +4,11 @@
 //! before. A [`LeaseId`] carries the slot's generation, so an id that was settled never names a later lease.
 
 use crate::error::Error;
-use crate::membership::BackendRef;
+use crate::membership::{BackendInfo, BackendRef};
 use crate::slab::{Handle, Slab};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Names one lease of one pool; written as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,11 +66,13 @@ pub enum Outcome {
     Cancelled,
     /// Bytes were written and the end is unknown: the execution may have happened.
     Ambiguous,
+    /// Its end was unknown; now it is known to be over, with its result lost.
+    Lost,
 }
 
 impl Outcome {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Completed,
         Self::Aborted,
         Self::Rejected,
@@ -77,6 +80,7 @@ impl Outcome {
         Self::NotSent,
         Self::Cancelled,
         Self::Ambiguous,
+        Self::Lost,
     ];
 
     /// The lower-case name used in snapshots, metrics and APIs.
@@ -90,6 +94,7 @@ impl Outcome {
             Self::NotSent => "not_sent",
             Self::Cancelled => "cancelled",
             Self::Ambiguous => "ambiguous",
+            Self::Lost => "lost",
         }
     }
 
@@ -118,6 +123,30 @@ pub struct Settlement {
     pub outcome: Outcome,
     /// Tokens the engine reported to have generated, when it did.
     pub output_tokens: Option<u64>,
+    /// Tokens of the session's context after it (prompt and output), when the caller knows; see
+    /// [`crate::config::Spill`].
+    pub context_tokens: Option<u32>,
+}
+
+/// The answer to a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The outcome that counts.
+    pub outcome: Outcome,
+    /// Whether the lease was settled with this outcome before.
+    pub already: bool,
+}
+
+/// A lease whose end is unknown and that stays counted: abort the execution by its id, ask until the engine no longer
+/// knows it, then settle it as [`Outcome::Lost`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// What to settle.
+    pub lease: LeaseId,
+    /// The id under which the engine may know the execution, unless it was granted under another one.
+    pub presented: Option<LeaseId>,
+    /// Where it ran.
+    pub backend: Arc<BackendInfo>,
 }
 
 impl Settlement {
@@ -127,6 +156,7 @@ impl Settlement {
         Self {
             outcome,
             output_tokens: None,
+            context_tokens: None,
         }
     }
 
@@ -134,6 +164,13 @@ impl Settlement {
     #[must_use]
     pub const fn with_output_tokens(mut self, tokens: u64) -> Self {
         self.output_tokens = Some(tokens);
+        self
+    }
+
+    /// The same with the length of the session's context.
+    #[must_use]
+    pub const fn with_context_tokens(mut self, tokens: u32) -> Self {
+        self.context_tokens = Some(tokens);
         self
     }
 }

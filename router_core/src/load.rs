@@ -10,6 +10,21 @@ const UNITS: u64 = 1_000_000;
 /// The largest capacity, in units: 1e9.
 const MAX_UNITS: f64 = 1e15;
 
+/// What selection takes for the load of a backend, always compared per capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadSignal {
+    /// Executions after one more was placed: `(outstanding + 1) / capacity`. The default.
+    #[default]
+    Outstanding,
+    /// Executions now: `outstanding / capacity`. The same as the default when all capacities are equal.
+    Plain,
+    /// Like the default, with an idle session counted as a fraction of an execution that will come back.
+    OutstandingAndSessions {
+        /// Millionths of an execution per idle session.
+        millionths: u32,
+    },
+}
+
 /// How much work a backend can take, relative to the others of its pool.
 ///
 /// Stored as whole millionths, so that `outstanding / capacity` of two backends is compared by cross-multiplied

@@ -50,6 +50,8 @@ pub struct BackendSpec {
     pub capacity: Capacity,
     /// Whether it is eligible at once (`true`) or after its first sign of life.
     pub proven: bool,
+    /// The version its weights are known to have; see [`crate::version::Weights`].
+    pub weight_version: Option<u64>,
 }
 
 impl BackendSpec {
@@ -62,6 +64,7 @@ impl BackendSpec {
             address: Address::parse(address)?,
             capacity: Capacity::new(capacity)?,
             proven: true,
+            weight_version: None,
         })
     }
 
@@ -69,6 +72,13 @@ impl BackendSpec {
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// The same with weights of this version.
+    #[must_use]
+    pub const fn with_weight_version(mut self, version: u64) -> Self {
+        self.weight_version = Some(version);
         self
     }
 

@@ -10,9 +10,17 @@
 //! The operations are grouped by who calls them: every request ([`Pool::acquire`] and on), the owner of the membership
 //! ([`Pool::add_backend`] and on), and whoever watches ([`Pool::statistics`] and on).
 
+mod fences;
 mod observation;
+mod parking;
+mod probing;
 mod roster;
+mod senders;
 mod traffic;
+mod updates;
+mod weights;
+
+pub use crate::config::PoolConfig;
 
 use crate::event::{EventKind, EventRing};
 use crate::health::Vitals;
@@ -22,40 +30,11 @@ use crate::select::Tournament;
 pub use crate::select::{PickReason, RepinReason};
 use crate::session::SessionTable;
 use crate::stats::Totals;
+use crate::sender::RequestKey;
 use crate::time::Timestamp;
+use crate::version::Published;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// What can be set about a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// How long a session may be idle (no open lease) before it is forgotten. Default: one hour.
-    pub session_ttl: Duration,
-    /// Sessions kept at most; the one idle for longest makes room. Default: 1,000,000.
-    pub session_cap: usize,
-    /// Executions outstanding at most, over all backends; `None` is no limit, the default.
-    pub max_outstanding: Option<u32>,
-    /// Consecutive failures that bring a backend down; 0 counts as 1. Default: 3.
-    pub down_after: u32,
-    /// How long after a failure new sessions avoid a backend. Default: 10 s.
-    pub suspect_decay: Duration,
-    /// Seed of the hash tables: an argument, so that runs can be repeated. Default: 0.
-    pub hash_seed: u64,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self {
-            session_ttl: Duration::from_secs(3600),
-            session_cap: 1_000_000,
-            max_outstanding: None,
-            down_after: 3,
-            suspect_decay: Duration::from_secs(10),
-            hash_seed: 0,
-        }
-    }
-}
 
 /// What a caller wants to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +43,11 @@ pub struct AcquireRequest<'a> {
     pub session: Option<&'a str>,
     /// Backends already tried for this execution; unknown and removed ones are ignored.
     pub exclude: &'a [BackendRef],
+    /// The sender and the number of the request. Without one it belongs to the default owner, and a repeated call is
+    /// another request.
+    pub key: Option<RequestKey<'a>>,
+    /// The only version it may be granted under.
+    pub expect_version: Option<u64>,
 }
 
 impl<'a> AcquireRequest<'a> {
@@ -73,6 +57,8 @@ impl<'a> AcquireRequest<'a> {
         Self {
             session: Some(key),
             exclude: &[],
+            key: None,
+            expect_version: None,
         }
     }
 
@@ -82,7 +68,24 @@ impl<'a> AcquireRequest<'a> {
         Self {
             session: None,
             exclude: &[],
+            key: None,
+            expect_version: None,
         }
+    }
+
+    /// The same as the request of a sender: calls with the same key are one request. Same body, same answer; a key with
+    /// another session or version is refused. (Excluded backends are a hint, and may differ.)
+    #[must_use]
+    pub const fn keyed(mut self, key: RequestKey<'a>) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// The same, to be granted under this version only.
+    #[must_use]
+    pub const fn expecting(mut self, version: u64) -> Self {
+        self.expect_version = Some(version);
+        self
     }
 
     /// The same, on none of `backends`.
@@ -102,6 +105,10 @@ pub struct Grant {
     pub backend: Arc<BackendInfo>,
     /// Why there.
     pub reason: PickReason,
+    /// The weights that will run it; `None` while no version is published.
+    pub version: Option<Published>,
+    /// Whether this is the answer to an earlier call with the same key.
+    pub replayed: bool,
 }
 
 /// What [`Pool::close_session`] found.

@@ -26,6 +26,8 @@ pub enum PickReason {
     NoSession,
     /// The session table is full of live sessions; this one is served without a pin.
     TableFull,
+    /// The session was idle and its backend crowded, so it moved for good; see [`crate::config::Spill`].
+    Spill,
     /// The session's pin could not be used, so it moved for good.
     Repin(RepinReason),
 }
@@ -41,6 +43,10 @@ pub enum RepinReason {
     Down,
     /// The caller excluded the backend from this attempt.
     Excluded,
+    /// The backend does not run the published version.
+    Weights,
+    /// A new version was published; see [`crate::config::PoolConfig::rebind_on_publish`].
+    Published,
 }
 
 impl RepinReason {
@@ -52,21 +58,26 @@ impl RepinReason {
             Self::Draining => "draining",
             Self::Down => "down",
             Self::Excluded => "excluded",
+            Self::Weights => "weights",
+            Self::Published => "published",
         }
     }
 }
 
 impl PickReason {
     /// Every reason, in the order of snapshots.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Sticky,
         Self::New,
         Self::NoSession,
         Self::TableFull,
+        Self::Spill,
         Self::Repin(RepinReason::Removed),
         Self::Repin(RepinReason::Draining),
         Self::Repin(RepinReason::Down),
         Self::Repin(RepinReason::Excluded),
+        Self::Repin(RepinReason::Weights),
+        Self::Repin(RepinReason::Published),
     ];
 
     /// The lower-case name used in snapshots, metrics and APIs.
@@ -77,10 +88,13 @@ impl PickReason {
             Self::New => "new",
             Self::NoSession => "no_session",
             Self::TableFull => "table_full",
+            Self::Spill => "spill",
             Self::Repin(RepinReason::Removed) => "repin:removed",
             Self::Repin(RepinReason::Draining) => "repin:draining",
             Self::Repin(RepinReason::Down) => "repin:down",
             Self::Repin(RepinReason::Excluded) => "repin:excluded",
+            Self::Repin(RepinReason::Weights) => "repin:weights",
+            Self::Repin(RepinReason::Published) => "repin:published",
         }
     }
 
@@ -91,7 +105,8 @@ impl PickReason {
             Self::New => 1,
             Self::NoSession => 2,
             Self::TableFull => 3,
-            Self::Repin(why) => 4 + why as usize,
+            Self::Spill => 4,
+            Self::Repin(why) => 5 + why as usize,
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::error::Census;
 use crate::event::Event;
 use crate::health::Health;
 use crate::membership::{Backend, BackendInfo, Phase};
-use crate::stats::{BackendStatistics, PoolStatistics};
+use crate::stats::{BackendStatistics, ControlStatistics, PoolStatistics};
+use crate::version::Weights;
 use crate::time::Timestamp;
 use std::sync::Arc;
 
@@ -69,7 +70,12 @@ impl Pool {
             sessions_expired: self.totals.sessions_expired,
             sessions_evicted: self.totals.sessions_evicted,
             census: self.census(),
+            control: self.control_statistics(),
         }
+    }
+
+    fn control_statistics(&self) -> ControlStatistics {
+        todo!()
     }
 
     /// Takes the events since the last call, oldest first, and the number of older ones that found no room.
@@ -91,6 +97,8 @@ impl From<&Backend> for BackendStatistics {
             outcomes: backend.outcomes,
             output_tokens: backend.output_tokens,
             failures: backend.vitals.failures(),
+            weights: Weights::Unknown,
+            weights_fit: true,
         }
     }
 }

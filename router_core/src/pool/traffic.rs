@@ -4,7 +4,7 @@ use super::{AcquireRequest, ClosedSession, Grant, Pool};
 use crate::error::{Census, Error};
 use crate::event::EventKind;
 use crate::health::{Health, Source};
-use crate::lease::{Lease, LeaseId, Outcome, Settlement};
+use crate::lease::{Lease, LeaseId, Outcome, Settled, Settlement};
 use crate::membership::{BackendRef, Phase};
 use crate::select::{PickReason, RepinReason};
 use crate::session::MAX_KEY_BYTES;
@@ -167,19 +167,21 @@ impl Pool {
             lease,
             backend: info,
             reason,
+            version: None,
+            replayed: false,
         }
     }
 
     /// Ends an execution and takes in what its end says about the backend.
     ///
     /// Fails with [`Error::UnknownLease`] when the lease is not open; then nothing changed.
-    pub fn settle(&mut self, lease: LeaseId, settlement: Settlement, now: Timestamp) -> Result<(), Error> {
+    pub fn settle(&mut self, lease: LeaseId, settlement: Settlement, now: Timestamp) -> Result<Settled, Error> {
         let now = self.advance(now);
         let Lease {
             backend: reference,
             session,
         } = self.leases.settle(lease)?;
-        let Settlement { outcome, output_tokens } = settlement;
+        let Settlement { outcome, output_tokens, .. } = settlement;
         let tokens = output_tokens.unwrap_or(0);
         let slot = reference.slot();
         let backend = self.backends.at_mut(slot);
@@ -194,11 +196,11 @@ impl Pool {
         }
         if is_last_of_removed {
             self.forget(slot);
-            return Ok(());
+            return Ok(Settled { outcome, already: false });
         }
         self.refresh(slot);
         self.take_evidence(slot, outcome, now);
-        Ok(())
+        Ok(Settled { outcome, already: false })
     }
 
     #[inline]
@@ -215,7 +217,7 @@ impl Pool {
                 self.examine(slot, |vitals| vitals.note_failure(Source::Execution, down_after, now));
             }
             // The caller's decision says nothing about the engine.
-            Outcome::Cancelled => {}
+            Outcome::Cancelled | Outcome::Lost => {}
         }
     }
 
