@@ -20,8 +20,10 @@ mod error;
 mod exchange;
 mod headers;
 mod json;
+mod lease_api;
 mod link;
 mod observe;
+pub mod parked;
 mod peek;
 mod plane;
 mod probe;
@@ -38,6 +40,7 @@ mod tracker;
 mod upstream;
 
 pub use config::{Config, Limits, RoleConfig, Timeouts};
+pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};
 pub use stats::DataPlaneStatistics;
