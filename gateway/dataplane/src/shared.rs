@@ -9,7 +9,6 @@ use router_core::pool::{AcquireRequest, Grant, Pool, PoolConfig};
 use router_core::select::PickReason;
 use router_core::time::Timestamp;
 use router_core::version::Published;
-use router_core::version::Published;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -172,12 +171,6 @@ impl LeaseGuard {
     #[must_use]
     pub fn reason(&self) -> PickReason {
         self.reason
-    }
-
-    /// The weights that the lease was granted under; `None` while no version is published.
-    #[must_use]
-    pub fn version(&self) -> Option<Published> {
-        self.version
     }
 
     /// The pool that granted the lease.
