@@ -4,6 +4,7 @@ use crate::lease::Outcome;
 use crate::state::Failure;
 use crate::update::{Blocker, UpdatePhase};
 use crate::version::Published;
+use crate::waiters::ParkReason;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -271,6 +272,19 @@ impl Error {
         }
     }
 
+    /// What an acquire that got this error could wait for, if waiting can help.
+    pub(crate) const fn park_reason(&self) -> Option<ParkReason> {
+        match self {
+            Self::Fenced { .. } => Some(ParkReason::Fenced),
+            Self::NotServing { .. } => Some(ParkReason::NotServing),
+            Self::VersionNotAcked { .. } => Some(ParkReason::VersionNotAcked),
+            Self::AtCapacity { .. } => Some(ParkReason::AtCapacity),
+            // Somebody who excludes all that could serve would only keep others waiting.
+            Self::NoEligibleBackend { census } if census.excluded == 0 => Some(ParkReason::NoEligibleBackend),
+            _ => None,
+        }
+    }
+
     /// Whether the same call can succeed later without any change by the caller.
     #[must_use]
     pub const fn retryable(&self) -> bool {
@@ -328,12 +342,18 @@ impl Error {
             Self::InvalidArgument { what, rule } => write!(f, "the {what} is refused: {rule}"),
             Self::UnknownOwner { owner } => write!(f, "no owner {owner:?} in this pool: attach it first"),
             Self::UnknownSender { sender } => {
-                write!(f, "no sender {sender:?} is attached with this incarnation: attach it (again)")
+                write!(
+                    f,
+                    "no sender {sender:?} is attached with this incarnation: attach it (again)"
+                )
             }
             Self::UnknownUpdate { id } => write!(f, "no update {id:?} is in progress or among the last results"),
             Self::IdempotencyConflict { what } => write!(f, "this {what} key was used before for something else"),
             Self::RequestSettled { outcome } => {
-                write!(f, "the lease of this request is settled ({outcome}): use the next number")
+                write!(
+                    f,
+                    "the lease of this request is settled ({outcome}): use the next number"
+                )
             }
             Self::StaleRequest { seq } => write!(f, "the sender said that request {seq} is settled"),
             Self::StaleVersion { expected, published } => {
@@ -344,14 +364,20 @@ impl Error {
                 }
             }
             Self::OutcomeConflict { recorded, reported } => {
-                write!(f, "the lease was settled as {recorded}, which {reported} does not change")
+                write!(
+                    f,
+                    "the lease was settled as {recorded}, which {reported} does not change"
+                )
             }
             Self::UpdateInProgress { id, phase, age } => {
                 write!(f, "update {id} is in progress ({phase}, began {} s ago)", age.as_secs())
             }
             Self::InvalidTransition { operation, state } => write!(f, "{operation} is not possible now: {state}"),
             Self::VersionRegression { requested, published } => {
-                write!(f, "version {requested} is refused: {published} is published; declare a new epoch to count anew")
+                write!(
+                    f,
+                    "version {requested} is refused: {published} is published; declare a new epoch to count anew"
+                )
             }
             Self::BackendBusy { id, outstanding } => {
                 write!(f, "backend {id} is draining, {outstanding} executions are outstanding")
@@ -372,7 +398,10 @@ impl Error {
                 published,
                 acknowledged,
             } => {
-                write!(f, "owner {owner} has not acknowledged version {published}; its last is ")?;
+                write!(
+                    f,
+                    "owner {owner} has not acknowledged version {published}; its last is "
+                )?;
                 match acknowledged {
                     Some(version) => write!(f, "{version}"),
                     None => f.write_str("none"),

@@ -35,3 +35,7 @@ pub struct OwnerStatus {
     /// Its open leases per backend; backends without any are left out.
     pub per_backend: Vec<(Arc<BackendInfo>, u32)>,
 }
+
+mod owners;
+
+pub(crate) use owners::{DEFAULT, Owners, check_name};

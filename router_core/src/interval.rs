@@ -32,7 +32,11 @@ impl IntervalSet {
             return false;
         }
         let (mut start, mut end) = (start, end);
-        let before = self.intervals.range(..=start).next_back().map(|(start, end)| (*start, *end));
+        let before = self
+            .intervals
+            .range(..=start)
+            .next_back()
+            .map(|(start, end)| (*start, *end));
         if let Some((first, last)) = before {
             if last >= end {
                 return false;

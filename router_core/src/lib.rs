@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod clock;
 pub mod config;
 pub mod error;
 pub mod event;

@@ -11,30 +11,43 @@
 //! ([`Pool::add_backend`] and on), and whoever watches ([`Pool::statistics`] and on).
 
 mod fences;
+mod keyed;
+mod loss;
 mod observation;
 mod parking;
+mod passing;
+mod placing;
 mod probing;
 mod roster;
 mod senders;
+mod sessions;
+mod settling;
 mod traffic;
+mod transaction;
 mod updates;
 mod weights;
 
 pub use crate::config::PoolConfig;
 
+use crate::clock::ActiveClock;
 use crate::event::{EventKind, EventRing};
-use crate::health::Vitals;
-use crate::lease::{LeaseId, Ledger};
-use crate::membership::{BackendInfo, BackendRef, Membership};
-use crate::select::Tournament;
+use crate::fence::Owners;
+use crate::health::{Health, Patience, Vitals};
+use crate::lease::{LeaseId, Ledger, Unresolved};
+use crate::membership::{Backend, BackendInfo, BackendRef, Membership};
 pub use crate::select::{PickReason, RepinReason};
+use crate::select::{Standing, Tier, Tournament};
+use crate::sender::RequestKey;
+use crate::sender::Senders;
 use crate::session::SessionTable;
 use crate::stats::Totals;
-use crate::sender::RequestKey;
 use crate::time::Timestamp;
+use crate::update::Lifecycle;
 use crate::version::Published;
+use crate::waiters::Waiters;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a caller wants to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,23 +129,34 @@ pub struct Grant {
 pub struct ClosedSession {
     /// Whether there was such a session.
     pub known: bool,
-    /// Its leases that are still open; they run on and are settled as usual.
+    /// Its leases that are still open, and its parked acquires. Leases run on and are settled as usual; an acquire that
+    /// is parked fails with [`crate::error::Error::SessionClosed`] when it would be granted.
     pub open_leases: u32,
 }
 
 /// The routing state of one model of one role.
 pub struct Pool {
     config: PoolConfig,
+    patience: Patience,
     backends: Membership,
     tournament: Tournament,
     sessions: SessionTable,
     leases: Ledger,
+    owners: Owners,
+    senders: Senders,
+    waiters: Waiters,
+    lifecycle: Lifecycle,
+    active: ActiveClock,
+    /// Ambiguous leases that the shell has not been told of.
+    unresolved: Vec<Unresolved>,
+    /// Since when sessions that spill are counted, and how many did.
+    spills: (Timestamp, u32),
     events: EventRing,
     totals: Totals,
     /// The latest timestamp seen.
     clock: Timestamp,
-    /// When the first suspicion may end; [`Timestamp::MAX`] when nobody is suspect.
-    next_decay: Timestamp,
+    /// When time alone may change something next; [`Timestamp::MAX`] when nothing waits for it.
+    next_change: Timestamp,
     /// The last recency given to a granted backend.
     last_recency: u64,
 }
@@ -142,14 +166,22 @@ impl Pool {
     #[must_use]
     pub fn new(config: PoolConfig) -> Self {
         Self {
+            patience: Patience::of(&config),
             backends: Membership::new(config.hash_seed),
             tournament: Tournament::new(),
             sessions: SessionTable::new(config.session_ttl, config.session_cap, config.hash_seed),
             leases: Ledger::default(),
+            owners: Owners::new(),
+            senders: Senders::new(config.hash_seed),
+            waiters: Waiters::default(),
+            lifecycle: Lifecycle::new(config.start),
+            active: ActiveClock::new(config.tick_limit),
+            unresolved: Vec::new(),
+            spills: (Timestamp::ZERO, 0),
             events: EventRing::default(),
             totals: Totals::default(),
             clock: Timestamp::ZERO,
-            next_decay: Timestamp::MAX,
+            next_change: Timestamp::MAX,
             // Above every generation, which is the recency of a backend never granted.
             last_recency: u64::from(u32::MAX),
             config,
@@ -162,12 +194,12 @@ impl Pool {
         &self.config
     }
 
-    /// Moves the clock and lets due suspicions end; returns the time at which this operation happens.
+    /// Moves the clock and lets what is due happen; returns the time at which this operation happens.
     #[inline]
     fn advance(&mut self, now: Timestamp) -> Timestamp {
         self.clock = self.clock.max(now);
-        if self.next_decay <= self.clock {
-            self.decay_suspicions();
+        if self.next_change <= self.clock {
+            self.pass_time();
         }
         self.clock
     }
@@ -175,11 +207,53 @@ impl Pool {
     /// Tells selection how the backend at `slot` stands now.
     #[inline]
     fn refresh(&mut self, slot: u32) {
-        self.tournament.update(slot, self.backends.at(slot).standing());
+        let backend = self.backends.at(slot);
+        let standing = backend
+            .is_eligible(self.lifecycle.published)
+            .then(|| self.standing(backend));
+        self.tournament.update(slot, standing);
+    }
+
+    /// What selection compares about an eligible backend.
+    #[inline]
+    fn standing(&self, backend: &Backend) -> Standing {
+        let tier = if backend.is_suspect() {
+            Tier::Suspect
+        } else if backend.ramp_end > self.clock && self.is_warm_enough(backend) {
+            Tier::Warming
+        } else {
+            Tier::Ready
+        };
+        Standing {
+            tier,
+            capacity: backend.info.capacity,
+            load: self.config.load.measure(backend.outstanding, backend.idle_sessions),
+            sessions: backend.sessions,
+            recency: backend.recency,
+        }
+    }
+
+    /// Whether a backend that is warming up has as many executions as it should have meanwhile.
+    #[cold]
+    fn is_warm_enough(&self, backend: &Backend) -> bool {
+        self.config
+            .ramp
+            .is_some_and(|ramp| backend.outstanding >= backend.info.capacity.times(ramp.max_outstanding))
+    }
+
+    /// Lets watchers know that something changed which they may wait for.
+    #[inline]
+    fn changed(&mut self) {
+        self.lifecycle.revision += 1;
     }
 
     fn record(&mut self, kind: EventKind) {
         self.events.push(self.clock, kind);
+    }
+
+    /// Now, on the shell's clock and on the active one.
+    fn instant(&self) -> (Timestamp, Duration) {
+        (self.clock, self.active.elapsed())
     }
 
     /// Applies evidence to the backend at `slot`; a changed belief changes its eligibility and makes an event.
@@ -190,34 +264,41 @@ impl Pool {
         evidence(&mut backend.vitals);
         let to = backend.vitals.health();
         // Another failure of a suspect moves the end of its suspicion, which is then found too early, never too late.
-        if let Some(end) = backend.vitals.suspicion_ends(self.config.suspect_decay) {
-            self.next_decay = self.next_decay.min(end);
+        if let Some(due) = backend.vitals.next_change(&self.patience) {
+            self.next_change = self.next_change.min(due);
         }
         if from != to {
-            let failures = backend.vitals.failures();
-            let backend = Arc::clone(&backend.info);
-            self.record(EventKind::HealthChanged {
-                backend,
-                from,
-                to,
-                failures,
-            });
+            self.note_health(slot, from, to);
+        } else if to == Health::HalfOpen {
+            // The trial may be free again.
             self.refresh(slot);
         }
     }
 
     #[cold]
-    fn decay_suspicions(&mut self) {
-        let (decay, now) = (self.config.suspect_decay, self.clock);
-        let suspects: Vec<u32> = self
-            .backends
-            .live()
-            .filter(|backend| backend.vitals.suspicion_ends(decay).is_some())
-            .map(|backend| backend.info.reference.slot())
-            .collect();
-        self.next_decay = Timestamp::MAX;
-        for slot in suspects {
-            self.examine(slot, |vitals| vitals.decay(decay, now));
+    fn note_health(&mut self, slot: u32, from: Health, to: Health) {
+        if to == Health::Up && matches!(from, Health::Unproven | Health::Down | Health::HalfOpen) {
+            self.begin_ramp(slot);
+        }
+        let backend = self.backends.at(slot);
+        let failures = backend.vitals.failures();
+        let backend = Arc::clone(&backend.info);
+        self.record(EventKind::HealthChanged {
+            backend,
+            from,
+            to,
+            failures,
+        });
+        self.changed();
+        self.refresh(slot);
+    }
+
+    /// Lets a backend warm up, if the pool is configured so.
+    fn begin_ramp(&mut self, slot: u32) {
+        if let Some(ramp) = self.config.ramp {
+            let end = self.clock.after(ramp.duration);
+            self.backends.at_mut(slot).ramp_end = end;
+            self.next_change = self.next_change.min(end);
         }
     }
 }

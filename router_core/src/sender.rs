@@ -97,3 +97,7 @@ pub struct SenderStatus {
     /// How long it has been silent.
     pub silent: Duration,
 }
+
+mod table;
+
+pub(crate) use table::{Answer, Record, Senders};

@@ -159,10 +159,16 @@ impl fmt::Display for Failure {
             }
             Cause::SenderLost { sender, leases } => write!(f, "sender {sender} was lost while it held {leases} leases"),
             Cause::LeasesLost { sender, leases } => {
-                write!(f, "{leases} leases that sender {sender} presented after a restart cannot be adopted")
+                write!(
+                    f,
+                    "{leases} leases that sender {sender} presented after a restart cannot be adopted"
+                )
             }
             Cause::DrainTimeout { update, outstanding } => {
-                write!(f, "update {update} had {outstanding} executions outstanding at its drain deadline")
+                write!(
+                    f,
+                    "update {update} had {outstanding} executions outstanding at its drain deadline"
+                )
             }
             Cause::BackendHealthTimeout { backend } => {
                 write!(f, "backend {backend} was unhealthy for longer than its budget")

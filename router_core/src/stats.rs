@@ -191,4 +191,7 @@ pub(crate) struct Totals {
     pub(crate) output_tokens: u64,
     pub(crate) sessions_expired: u64,
     pub(crate) sessions_evicted: u64,
+    pub(crate) parked: ParkCounts,
+    pub(crate) unexpected_aborts: u64,
+    pub(crate) stale_probes: u64,
 }

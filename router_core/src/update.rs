@@ -128,3 +128,7 @@ pub struct Blocker {
     /// Whether its end is already known to be unknown, so that it waits to be resolved.
     pub ambiguous: bool,
 }
+
+mod lifecycle;
+
+pub(crate) use lifecycle::{Lifecycle, Stage, Update};

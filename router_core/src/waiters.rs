@@ -83,3 +83,7 @@ pub enum Acquisition {
     /// Not yet.
     Parked(Parked),
 }
+
+mod queue;
+
+pub(crate) use queue::{Waiter, Waiters};

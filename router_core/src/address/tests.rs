@@ -159,7 +159,9 @@ fn user_information_is_masked_in_the_error() {
         ("secret@h:1", "***@h:1"),
         ("http://a:secret@b:secret@h:1", "http://***@h:1"),
     ] {
-        let error = Address::parse(text).expect_err("user information is refused").to_string();
+        let error = Address::parse(text)
+            .expect_err("user information is refused")
+            .to_string();
         assert!(error.contains(shown) && !error.contains("secret"), "{error}");
     }
 }

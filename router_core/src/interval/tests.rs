@@ -13,7 +13,11 @@ fn set(intervals: &[Interval]) -> IntervalSet {
 /// Neighbours become one, whichever comes first.
 #[test]
 fn neighbours_merge() {
-    for order in [[(0, 3), (5, 7), (4, 4)], [(5, 7), (4, 4), (0, 3)], [(4, 4), (0, 3), (5, 7)]] {
+    for order in [
+        [(0, 3), (5, 7), (4, 4)],
+        [(5, 7), (4, 4), (0, 3)],
+        [(4, 4), (0, 3), (5, 7)],
+    ] {
         assert_eq!(set(&order).iter().collect::<Vec<_>>(), [(0, 7)]);
     }
 }
