@@ -102,6 +102,7 @@ impl DataPlane {
             port,
             roles: roles.into_iter().map(|role| role.0.clone()).collect(),
             control_socket,
+            admin_key: None,
             worker_threads,
             limits: Limits {
                 max_body_bytes,

@@ -88,6 +88,7 @@ impl Pool {
         let request = AcquireRequest {
             session: session.map(|key| key.to_str()).transpose()?,
             exclude: &excluded,
+            ..AcquireRequest::unpinned()
         };
         let guard = self
             .0

@@ -1,6 +1,13 @@
 //! The one error type of the core: what went wrong, with what, and whether asking again can help.
 
+use crate::lease::Outcome;
+use crate::state::Failure;
+use crate::update::{Blocker, UpdatePhase};
+use crate::version::Published;
+use crate::waiters::ParkReason;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Why an operation was refused. Nothing changed in the pool when one of these is returned.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +56,142 @@ pub enum Error {
         /// The configured limit.
         limit: u32,
     },
+    /// A name, or another argument of a caller's choice, breaks a rule.
+    InvalidArgument {
+        /// What it is ("sender name").
+        what: &'static str,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// No owner of that name: a fence that fences nobody would be taken for one.
+    UnknownOwner {
+        /// The name as given.
+        owner: String,
+    },
+    /// No such sender, or another process of it, is attached.
+    UnknownSender {
+        /// The name as given.
+        sender: String,
+    },
+    /// No such update is in progress or among the last results.
+    UnknownUpdate {
+        /// The id as given.
+        id: String,
+    },
+    /// The key was used before, for something else.
+    IdempotencyConflict {
+        /// The kind of key ("request", "update", "operation").
+        what: &'static str,
+    },
+    /// The request was granted a lease, which is settled.
+    RequestSettled {
+        /// How.
+        outcome: Outcome,
+    },
+    /// The sender itself said that this request is settled.
+    StaleRequest {
+        /// The number of the request.
+        seq: u64,
+    },
+    /// The request expects a version that is published no more.
+    StaleVersion {
+        /// The version the request expects.
+        expected: u64,
+        /// The published one.
+        published: Option<Published>,
+    },
+    /// The lease was settled with another outcome.
+    OutcomeConflict {
+        /// The outcome that counts.
+        recorded: Outcome,
+        /// The one reported now.
+        reported: Outcome,
+    },
+    /// Another update is in progress.
+    UpdateInProgress {
+        /// Its id.
+        id: String,
+        /// How far it is.
+        phase: UpdatePhase,
+        /// How long ago it began.
+        age: Duration,
+    },
+    /// The pool, or the update, is not in a state in which this can happen.
+    InvalidTransition {
+        /// What was asked for.
+        operation: &'static str,
+        /// The state that forbids it.
+        state: String,
+    },
+    /// The version is lower than the published one, and no new epoch was declared.
+    VersionRegression {
+        /// The version asked for.
+        requested: u64,
+        /// The published one.
+        published: Published,
+    },
+    /// The backend still runs executions, so it is only draining.
+    BackendBusy {
+        /// Its id.
+        id: String,
+        /// Executions outstanding on it.
+        outstanding: u32,
+    },
+    /// The session was closed while the request was parked.
+    SessionClosed,
+    /// The pool failed; nothing is granted any more.
+    PoolFailed {
+        /// The first cause.
+        failure: Arc<Failure>,
+    },
+    /// The pool was closed by its owner.
+    PoolClosed,
+    /// The owner is fenced.
+    Fenced {
+        /// Its name.
+        owner: String,
+        /// The reasons, sorted.
+        reasons: Vec<String>,
+    },
+    /// The owner has not acknowledged the published version.
+    VersionNotAcked {
+        /// Its name.
+        owner: String,
+        /// The published version.
+        published: u64,
+        /// The version it acknowledged last.
+        acknowledged: Option<u64>,
+    },
+    /// The pool does not serve now, or its servers are paused.
+    NotServing {
+        /// The name of its state.
+        state: &'static str,
+        /// Whether the servers are paused.
+        server_paused: bool,
+        /// The update that is the cause, if one is.
+        update: Option<String>,
+    },
+    /// The sender has too many settled requests that it did not say to be settled.
+    TooManyTombstones {
+        /// The configured limit.
+        limit: u32,
+    },
+    /// Too many acquires are parked.
+    TooManyWaiters {
+        /// The configured limit.
+        limit: u32,
+    },
+    /// Executions were outstanding at the deadline of a drain.
+    DrainTimeout {
+        /// The update.
+        update: String,
+        /// How many executions.
+        outstanding: u32,
+        /// The oldest of them.
+        blockers: Vec<Blocker>,
+        /// Whether the pool failed by it.
+        failed: bool,
+    },
 }
 
 /// Where the backends of a pool stand: the evidence behind [`Error::NoEligibleBackend`] and readiness.
@@ -64,6 +207,10 @@ pub struct Census {
     pub down: u32,
     /// Backends being drained.
     pub draining: u32,
+    /// Backends whose weights are not the published version.
+    pub pending_version: u32,
+    /// Backends whose update failed.
+    pub tainted: u32,
     /// Eligible backends that the caller excluded from this attempt.
     pub excluded: u32,
 }
@@ -76,6 +223,8 @@ impl fmt::Display for Census {
             (self.unproven, "not reached yet"),
             (self.down, "down"),
             (self.draining, "draining"),
+            (self.pending_version, "pending version"),
+            (self.tainted, "tainted"),
             (self.excluded, "already tried"),
         ] {
             if count > 0 {
@@ -93,18 +242,65 @@ impl Error {
         match self {
             Self::InvalidAddress { .. } => "invalid_address",
             Self::InvalidCapacity { .. } => "invalid_capacity",
-            Self::InvalidBackendId { .. } | Self::InvalidSessionKey { .. } => "invalid_request",
+            Self::InvalidBackendId { .. }
+            | Self::InvalidSessionKey { .. }
+            | Self::InvalidArgument { .. }
+            | Self::UnknownOwner { .. } => "invalid_request",
             Self::UnknownBackend { .. } => "unknown_backend",
             Self::UnknownLease => "unknown_lease",
             Self::NoEligibleBackend { .. } => "no_eligible_backend",
             Self::AtCapacity { .. } => "at_capacity",
+            Self::UnknownSender { .. } => "unknown_sender",
+            Self::UnknownUpdate { .. } => "unknown_update",
+            Self::IdempotencyConflict { .. } => "idempotency_conflict",
+            Self::RequestSettled { .. } => "request_settled",
+            Self::StaleRequest { .. } | Self::StaleVersion { .. } => "stale_request",
+            Self::OutcomeConflict { .. } => "outcome_conflict",
+            Self::UpdateInProgress { .. } => "update_in_progress",
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::VersionRegression { .. } => "version_regression",
+            Self::BackendBusy { .. } => "backend_busy",
+            Self::SessionClosed => "session_closed",
+            Self::PoolFailed { .. } => "pool_failed",
+            Self::PoolClosed => "pool_closed",
+            Self::Fenced { .. } => "fenced",
+            Self::VersionNotAcked { .. } => "version_not_acked",
+            Self::NotServing { .. } => "not_serving",
+            Self::TooManyTombstones { .. } => "too_many_tombstones",
+            Self::TooManyWaiters { .. } => "too_many_waiters",
+            Self::DrainTimeout { .. } => "drain_timeout",
+        }
+    }
+
+    /// What an acquire that got this error could wait for, if waiting can help.
+    pub(crate) const fn park_reason(&self) -> Option<ParkReason> {
+        match self {
+            Self::Fenced { .. } => Some(ParkReason::Fenced),
+            Self::NotServing { .. } => Some(ParkReason::NotServing),
+            Self::VersionNotAcked { .. } => Some(ParkReason::VersionNotAcked),
+            Self::AtCapacity { .. } => Some(ParkReason::AtCapacity),
+            // Somebody who excludes all that could serve would only keep others waiting.
+            Self::NoEligibleBackend { census } if census.excluded == 0 => Some(ParkReason::NoEligibleBackend),
+            _ => None,
         }
     }
 
     /// Whether the same call can succeed later without any change by the caller.
     #[must_use]
     pub const fn retryable(&self) -> bool {
-        matches!(self, Self::NoEligibleBackend { .. } | Self::AtCapacity { .. })
+        match self {
+            Self::NoEligibleBackend { .. }
+            | Self::AtCapacity { .. }
+            | Self::Fenced { .. }
+            | Self::VersionNotAcked { .. }
+            | Self::NotServing { .. }
+            | Self::TooManyTombstones { .. }
+            | Self::TooManyWaiters { .. }
+            | Self::UpdateInProgress { .. }
+            | Self::BackendBusy { .. } => true,
+            Self::DrainTimeout { failed, .. } => !*failed,
+            _ => false,
+        }
     }
 }
 
@@ -134,6 +330,121 @@ impl fmt::Display for Error {
                 f,
                 "{outstanding} executions are outstanding and max_concurrent is {limit}"
             ),
+            other => other.describe_control(f),
+        }
+    }
+}
+
+impl Error {
+    /// The messages about leases, owners and updates.
+    fn describe_control(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidArgument { what, rule } => write!(f, "the {what} is refused: {rule}"),
+            Self::UnknownOwner { owner } => write!(f, "no owner {owner:?} in this pool: attach it first"),
+            Self::UnknownSender { sender } => {
+                write!(
+                    f,
+                    "no sender {sender:?} is attached with this incarnation: attach it (again)"
+                )
+            }
+            Self::UnknownUpdate { id } => write!(f, "no update {id:?} is in progress or among the last results"),
+            Self::IdempotencyConflict { what } => write!(f, "this {what} key was used before for something else"),
+            Self::RequestSettled { outcome } => {
+                write!(
+                    f,
+                    "the lease of this request is settled ({outcome}): use the next number"
+                )
+            }
+            Self::StaleRequest { seq } => write!(f, "the sender said that request {seq} is settled"),
+            Self::StaleVersion { expected, published } => {
+                write!(f, "the request expects version {expected}, but ")?;
+                match published {
+                    Some(published) => write!(f, "{published} is published"),
+                    None => f.write_str("none is published"),
+                }
+            }
+            Self::OutcomeConflict { recorded, reported } => {
+                write!(
+                    f,
+                    "the lease was settled as {recorded}, which {reported} does not change"
+                )
+            }
+            Self::UpdateInProgress { id, phase, age } => {
+                write!(f, "update {id} is in progress ({phase}, began {} s ago)", age.as_secs())
+            }
+            Self::InvalidTransition { operation, state } => write!(f, "{operation} is not possible now: {state}"),
+            Self::VersionRegression { requested, published } => {
+                write!(
+                    f,
+                    "version {requested} is refused: {published} is published; declare a new epoch to count anew"
+                )
+            }
+            Self::BackendBusy { id, outstanding } => {
+                write!(f, "backend {id} is draining, {outstanding} executions are outstanding")
+            }
+            Self::SessionClosed => f.write_str("the session was closed while this request was parked"),
+            Self::PoolFailed { failure } => write!(f, "the pool failed: {failure}"),
+            Self::PoolClosed => f.write_str("the pool is closed"),
+            other => other.describe_waiting(f),
+        }
+    }
+
+    /// The messages about what an acquire or a drain waited for.
+    fn describe_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced { owner, reasons } => write!(f, "owner {owner} is fenced ({})", reasons.join(", ")),
+            Self::VersionNotAcked {
+                owner,
+                published,
+                acknowledged,
+            } => {
+                write!(
+                    f,
+                    "owner {owner} has not acknowledged version {published}; its last is "
+                )?;
+                match acknowledged {
+                    Some(version) => write!(f, "{version}"),
+                    None => f.write_str("none"),
+                }
+            }
+            Self::NotServing {
+                state,
+                server_paused,
+                update,
+            } => {
+                write!(f, "the pool is {state}")?;
+                if *server_paused {
+                    f.write_str(" and its servers are paused")?;
+                }
+                match update {
+                    Some(update) => write!(f, " (update {update})"),
+                    None => Ok(()),
+                }
+            }
+            Self::TooManyTombstones { limit } => write!(
+                f,
+                "the sender has {limit} settled requests that it did not report as settled: send the settled intervals"
+            ),
+            Self::TooManyWaiters { limit } => write!(f, "{limit} requests are parked already"),
+            Self::DrainTimeout {
+                update,
+                outstanding,
+                blockers,
+                ..
+            } => {
+                write!(f, "update {update} still has {outstanding} executions outstanding")?;
+                match blockers.first() {
+                    Some(oldest) => write!(
+                        f,
+                        "; the oldest is lease {} on {}, {} s old",
+                        oldest.lease,
+                        oldest.backend.id,
+                        oldest.age.as_secs()
+                    ),
+                    None => Ok(()),
+                }
+            }
+            _ => f.write_str(self.code()),
         }
     }
 }

@@ -7,7 +7,10 @@ use crate::health::Health;
 use crate::load::Capacity;
 use crate::membership::{BackendInfo, BackendRef};
 use crate::select::RepinReason;
+use crate::state::Failure;
 use crate::time::Timestamp;
+use crate::update::UpdatePhase;
+use crate::version::{Published, Weights};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -94,6 +97,74 @@ pub enum EventKind {
         /// How many since the time of the event.
         count: u64,
     },
+    /// What is known about a backend's weights changed.
+    WeightsChanged {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// What is known now.
+        weights: Weights,
+    },
+    /// An owner got another reason for which nothing is granted to it.
+    OwnerFenced {
+        /// Its name.
+        owner: String,
+        /// The reason.
+        reason: String,
+    },
+    /// An owner lost one of the reasons.
+    OwnerUnfenced {
+        /// Its name.
+        owner: String,
+        /// The reason.
+        reason: String,
+    },
+    /// An owner's processes know a version.
+    VersionAcknowledged {
+        /// Its name.
+        owner: String,
+        /// The version.
+        version: u64,
+    },
+    /// An update entered a phase.
+    UpdateMoved {
+        /// Its id.
+        update: String,
+        /// The phase.
+        phase: UpdatePhase,
+    },
+    /// The servers run again.
+    ServersResumed {
+        /// The update for which they were paused.
+        update: String,
+    },
+    /// A version was published.
+    VersionPublished {
+        /// The version.
+        published: Published,
+    },
+    /// A sender came.
+    SenderAttached {
+        /// Its name.
+        sender: String,
+        /// Its owner.
+        owner: String,
+    },
+    /// A sender went.
+    SenderGone {
+        /// Its name.
+        sender: String,
+        /// Why.
+        why: &'static str,
+        /// Leases it held.
+        open_leases: u32,
+    },
+    /// The pool failed for good.
+    PoolFailed {
+        /// The first cause.
+        failure: Arc<Failure>,
+    },
+    /// The pool was closed for good.
+    PoolClosed,
 }
 
 impl fmt::Display for EventKind {
@@ -146,6 +217,34 @@ impl fmt::Display for EventKind {
             }
             Self::SessionsExpired { count } => write!(f, "{count} idle sessions expired"),
             Self::SessionsEvicted { count } => write!(f, "{count} idle sessions evicted at the cap"),
+            other => other.describe_control(f),
+        }
+    }
+}
+
+impl EventKind {
+    /// The lines about owners, updates and senders.
+    fn describe_control(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WeightsChanged { backend, weights } => match weights {
+                Weights::Unknown => write!(f, "backend {} has unknown weights", Name(backend)),
+                Weights::Version(version) => write!(f, "backend {} runs version {version}", Name(backend)),
+                Weights::Tainted => write!(f, "backend {} is tainted: its update failed", Name(backend)),
+            },
+            Self::OwnerFenced { owner, reason } => write!(f, "owner {owner} fenced ({reason})"),
+            Self::OwnerUnfenced { owner, reason } => write!(f, "owner {owner} unfenced ({reason})"),
+            Self::VersionAcknowledged { owner, version } => write!(f, "owner {owner} acknowledged version {version}"),
+            Self::UpdateMoved { update, phase } => write!(f, "update {update} is {phase}"),
+            Self::ServersResumed { update } => write!(f, "the servers run again after update {update}"),
+            Self::VersionPublished { published } => write!(f, "{published} is published"),
+            Self::SenderAttached { sender, owner } => write!(f, "sender {sender} of owner {owner} attached"),
+            Self::SenderGone {
+                sender,
+                why,
+                open_leases,
+            } => write!(f, "sender {sender} is gone with {open_leases} open leases: {why}"),
+            Self::PoolFailed { failure } => write!(f, "the pool failed: {failure}"),
+            _ => f.write_str("the pool is closed"),
         }
     }
 }

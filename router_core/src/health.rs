@@ -8,13 +8,18 @@
 //! sessions avoid it while any other backend is eligible. It is trusted again when an execution gets an answer, or
 //! when [`crate::pool::PoolConfig::suspect_decay`] has passed without another failure, or, when only probes had
 //! failed, at the next good probe. After [`crate::pool::PoolConfig::down_after`] consecutive failures it is
-//! [`Health::Down`] and not eligible until a probe succeeds, or until no failure was reported for the decay time: then
-//! it is suspect again, so that a pool that nobody probes does not lose a backend for good. The row of failures goes
-//! on through both, so one more failure brings it down at once.
+//! [`Health::Down`] and not eligible.
+//!
+//! Down by failed probes ends with a good one. Down by failed executions is a breaker: a process that answers probes
+//! proved nothing yet, so it becomes [`Health::HalfOpen`], after a good probe or a time, and exactly one execution may
+//! try it. Success closes the breaker; failure opens it again for twice as long.
 
-use crate::time::Timestamp;
+mod vitals;
+
+use crate::membership::BackendRef;
 use std::fmt;
-use std::time::Duration;
+
+pub(crate) use vitals::{Evidence, Patience, Source, Vitals};
 
 /// Belief about a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +30,10 @@ pub enum Health {
     Up,
     /// Failed lately; eligible, but new sessions prefer others.
     Suspect,
-    /// Failed too often in a row; not eligible until a probe succeeds or the failures are old.
+    /// Failed too often in a row; not eligible.
     Down,
+    /// Was down by failed executions; eligible for one execution at a time until one succeeds.
+    HalfOpen,
 }
 
 impl Health {
@@ -38,6 +45,7 @@ impl Health {
             Self::Up => "up",
             Self::Suspect => "suspect",
             Self::Down => "down",
+            Self::HalfOpen => "half_open",
         }
     }
 }
@@ -48,95 +56,26 @@ impl fmt::Display for Health {
     }
 }
 
-/// Where a piece of evidence comes from.
+/// What a probe should ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeKind {
+    /// Whether the process answers at all: cheap, and instant also on a paused engine.
+    Liveness,
+    /// Whether it generates: one token, with an abort of its own. Asked for only when the backend is suspect.
+    Generate,
+}
+
+/// A probe that was begun: what to ask, and the stamps that tell whether its answer still means anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// An execution: an answer, or bytes of one.
-    Execution,
-    /// A liveness probe.
-    Probe,
-}
-
-/// The health of one incarnation and the evidence behind it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Vitals {
-    health: Health,
-    failed_executions: u32,
-    failed_probes: u32,
-    /// The last failure, or the last decay if that was later.
-    decays_from: Timestamp,
-}
-
-impl Vitals {
-    pub(crate) const fn new(proven: bool) -> Self {
-        Self {
-            health: if proven { Health::Up } else { Health::Unproven },
-            failed_executions: 0,
-            failed_probes: 0,
-            decays_from: Timestamp::ZERO,
-        }
-    }
-
-    pub(crate) const fn health(&self) -> Health {
-        self.health
-    }
-
-    /// Consecutive failures of the kind that has more of them.
-    pub(crate) fn failures(&self) -> u32 {
-        self.failed_executions.max(self.failed_probes)
-    }
-
-    /// Takes in a sign of life.
-    #[inline]
-    pub(crate) fn note_alive(&mut self, source: Source) {
-        match (source, self.health) {
-            // The common case, once per settled lease.
-            (Source::Execution, Health::Up) => (self.failed_executions, self.failed_probes) = (0, 0),
-            // An answer may be older than the failures that brought the backend down; a probe is not.
-            (Source::Execution, Health::Down) => {}
-            (Source::Execution, Health::Unproven | Health::Suspect)
-            | (Source::Probe, Health::Unproven | Health::Down) => *self = Self::new(true),
-            (Source::Probe, Health::Up | Health::Suspect) => {
-                self.failed_probes = 0;
-                if self.failed_executions == 0 {
-                    self.health = Health::Up;
-                }
-            }
-        }
-    }
-
-    /// Takes in a failure; `down_after` of one kind in a row bring the backend down.
-    pub(crate) fn note_failure(&mut self, source: Source, down_after: u32, now: Timestamp) {
-        let count = match source {
-            Source::Execution => &mut self.failed_executions,
-            Source::Probe => &mut self.failed_probes,
-        };
-        *count = count.saturating_add(1);
-        self.decays_from = now;
-        self.health = match self.health {
-            Health::Unproven => Health::Unproven,
-            Health::Down => Health::Down,
-            Health::Up | Health::Suspect if *count >= down_after => Health::Down,
-            Health::Up | Health::Suspect => Health::Suspect,
-        };
-    }
-
-    /// When the belief becomes milder by itself, if it does.
-    pub(crate) fn decays_at(&self, decay: Duration) -> Option<Timestamp> {
-        matches!(self.health, Health::Suspect | Health::Down).then(|| self.decays_from.after(decay))
-    }
-
-    /// Makes the belief milder when its time has come. The failure counts stay: no sign of life has interrupted the row.
-    pub(crate) fn decay(&mut self, decay: Duration, now: Timestamp) {
-        if self.decays_at(decay).is_some_and(|end| end <= now) {
-            self.health = if self.health == Health::Down {
-                Health::Suspect
-            } else {
-                Health::Up
-            };
-            self.decays_from = now;
-        }
-    }
+pub struct Probe {
+    /// The incarnation to ask.
+    pub backend: BackendRef,
+    /// What to ask.
+    pub kind: ProbeKind,
+    /// The generation of the pool at its begin.
+    pub pool_generation: u32,
+    /// Which probe of this backend it is.
+    pub seq: u32,
 }
 
 #[cfg(test)]

@@ -2,20 +2,30 @@
 //!
 //! The ledger is a slab: opening and settling a lease is O(1) and allocates only when more leases are open than ever
 //! before. A [`LeaseId`] carries the slot's generation, so an id that was settled never names a later lease.
+//!
+//! A lease of a sender leaves a *tombstone* when it is settled, so that repeated messages get the answer of the first,
+//! until the sender says that it knows. A lease without a sender leaves nothing.
+
+mod ledger;
 
 use crate::error::Error;
-use crate::membership::BackendRef;
-use crate::slab::{Handle, Slab};
+use crate::membership::BackendInfo;
+use crate::slab::Handle;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::sync::Arc;
+
+pub(crate) use ledger::{Entry, Lease, Ledger, Request};
 
 /// Names one lease of one pool; written as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId(u64);
+pub struct LeaseId(NonZeroU64);
 
 impl LeaseId {
     fn from_handle(handle: Handle) -> Self {
-        Self(u64::from(handle.generation) << 32 | u64::from(handle.index))
+        let number = u64::from(handle.generation) << 32 | u64::from(handle.index);
+        Self(NonZeroU64::new(number).expect("generations begin at 1"))
     }
 
     #[expect(
@@ -24,8 +34,8 @@ impl LeaseId {
     )]
     const fn handle(self) -> Handle {
         Handle {
-            index: self.0 as u32,
-            generation: (self.0 >> 32) as u32,
+            index: self.0.get() as u32,
+            generation: (self.0.get() >> 32) as u32,
         }
     }
 }
@@ -44,7 +54,11 @@ impl FromStr for LeaseId {
         if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::UnknownLease);
         }
-        u64::from_str_radix(text, 16).map(Self).map_err(|_| Error::UnknownLease)
+        u64::from_str_radix(text, 16)
+            .ok()
+            .and_then(NonZeroU64::new)
+            .map(Self)
+            .ok_or(Error::UnknownLease)
     }
 }
 
@@ -65,11 +79,13 @@ pub enum Outcome {
     Cancelled,
     /// Bytes were written and the end is unknown: the execution may have happened.
     Ambiguous,
+    /// Its end was unknown; now it is known to be over, with its result lost.
+    Lost,
 }
 
 impl Outcome {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Completed,
         Self::Aborted,
         Self::Rejected,
@@ -77,6 +93,7 @@ impl Outcome {
         Self::NotSent,
         Self::Cancelled,
         Self::Ambiguous,
+        Self::Lost,
     ];
 
     /// The lower-case name used in snapshots, metrics and APIs.
@@ -90,6 +107,7 @@ impl Outcome {
             Self::NotSent => "not_sent",
             Self::Cancelled => "cancelled",
             Self::Ambiguous => "ambiguous",
+            Self::Lost => "lost",
         }
     }
 
@@ -120,6 +138,30 @@ pub struct Settlement {
     pub output_tokens: Option<u64>,
     /// Whether the outcome says something about the backend. Not when the caller lost the lease or its own time was up.
     pub is_evidence: bool,
+    /// Tokens of the session's context after it (prompt and output), when the caller knows; see
+    /// [`crate::config::Spill`].
+    pub context_tokens: Option<u32>,
+}
+
+/// The answer to a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The outcome that counts.
+    pub outcome: Outcome,
+    /// Whether the lease was settled with this outcome before.
+    pub already: bool,
+}
+
+/// A lease whose end is unknown and that stays counted: abort the execution by its id, ask until the engine no longer
+/// knows it, then settle it as [`Outcome::Lost`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// What to settle.
+    pub lease: LeaseId,
+    /// The id under which the engine may know the execution, unless it was granted under another one.
+    pub presented: Option<LeaseId>,
+    /// Where it ran.
+    pub backend: Arc<BackendInfo>,
 }
 
 impl Settlement {
@@ -130,6 +172,7 @@ impl Settlement {
             outcome,
             output_tokens: None,
             is_evidence: true,
+            context_tokens: None,
         }
     }
 
@@ -146,35 +189,12 @@ impl Settlement {
         self.output_tokens = Some(tokens);
         self
     }
-}
 
-/// One open lease: what settling has to give back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
-    /// The incarnation that runs the execution; it is not forgotten while this lease is open.
-    pub(crate) backend: BackendRef,
-    /// The session it belongs to; stale when that session was closed meanwhile.
-    pub(crate) session: Option<Handle>,
-}
-
-/// Every open lease of a pool.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    open: Slab<Lease>,
-}
-
-impl Ledger {
-    pub(crate) fn open(&mut self, lease: Lease) -> LeaseId {
-        LeaseId::from_handle(self.open.insert(lease))
-    }
-
-    /// Takes the lease out; a second settlement of the same id finds nothing.
-    pub(crate) fn settle(&mut self, id: LeaseId) -> Result<Lease, Error> {
-        self.open.remove(id.handle()).ok_or(Error::UnknownLease)
-    }
-
-    pub(crate) const fn len(&self) -> u32 {
-        self.open.len()
+    /// The same with the length of the session's context.
+    #[must_use]
+    pub const fn with_context_tokens(mut self, tokens: u32) -> Self {
+        self.context_tokens = Some(tokens);
+        self
     }
 }
 

@@ -29,15 +29,24 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod clock;
+pub mod config;
 pub mod error;
 pub mod event;
+pub mod fence;
 pub mod health;
+pub mod interval;
 pub mod lease;
 pub mod load;
 pub mod membership;
 pub mod pool;
 pub mod select;
+pub mod sender;
 pub mod session;
 mod slab;
+pub mod state;
 pub mod stats;
 pub mod time;
+pub mod update;
+pub mod version;
+pub mod waiters;

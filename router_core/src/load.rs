@@ -10,6 +10,21 @@ const UNITS: u64 = 1_000_000;
 /// The largest capacity, in units: 1e9.
 const MAX_UNITS: f64 = 1e15;
 
+/// What selection takes for the load of a backend, always compared per capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadSignal {
+    /// Executions after one more was placed: `(outstanding + 1) / capacity`. The default.
+    #[default]
+    Outstanding,
+    /// Executions now: `outstanding / capacity`. The same as the default when all capacities are equal.
+    Plain,
+    /// Like the default, with an idle session counted as a fraction of an execution that will come back.
+    OutstandingAndSessions {
+        /// Millionths of an execution per idle session.
+        millionths: u32,
+    },
+}
+
 /// How much work a backend can take, relative to the others of its pool.
 ///
 /// Stored as whole millionths, so that `outstanding / capacity` of two backends is compared by cross-multiplied
@@ -48,6 +63,12 @@ impl Capacity {
         self.0.get() as f64 / UNITS as f64
     }
 
+    /// `count` per unit of capacity, rounded down, at least 1.
+    pub(crate) fn times(self, count: u32) -> u32 {
+        let product = u128::from(count) * u128::from(self.units()) / u128::from(UNITS);
+        u32::try_from(product).unwrap_or(u32::MAX).max(1)
+    }
+
     const fn units(self) -> u64 {
         self.0.get()
     }
@@ -65,21 +86,42 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// A number of things (executions, sessions) on a backend of some capacity.
+impl LoadSignal {
+    /// The load of a backend, to be compared per capacity with others of the same signal.
+    #[inline]
+    pub(crate) fn measure(self, outstanding: u32, idle_sessions: u32) -> u64 {
+        match self {
+            Self::Outstanding => u64::from(outstanding) + 1,
+            Self::Plain => u64::from(outstanding),
+            Self::OutstandingAndSessions { millionths } => (u64::from(outstanding) + 1)
+                .saturating_mul(UNITS)
+                .saturating_add(u64::from(idle_sessions).saturating_mul(u64::from(millionths))),
+        }
+    }
+}
+
+/// An amount of something (executions, sessions) on a backend of some capacity; compared as `amount / capacity`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// How many there are now.
-    pub(crate) count: u32,
-    /// What they share.
+    pub(crate) amount: u64,
+    /// What shares it.
     pub(crate) capacity: Capacity,
 }
 
 impl Share {
-    /// Compares `(count + 1) / capacity`, that is the load *after* one more was placed, exactly.
+    /// Compares by cross-multiplication, exactly.
     #[inline]
-    pub(crate) fn compare_after_one_more(self, other: Self) -> Ordering {
-        let scaled = |count: u32, by: Capacity| (u128::from(count) + 1) * u128::from(by.units());
-        scaled(self.count, other.capacity).cmp(&scaled(other.count, self.capacity))
+    pub(crate) fn cmp(&self, other: &Self) -> Ordering {
+        let scaled = |amount: u64, by: Capacity| u128::from(amount) * u128::from(by.units());
+        scaled(self.amount, other.capacity).cmp(&scaled(other.amount, self.capacity))
+    }
+
+    /// Whether this is more than `times` the other.
+    pub(crate) fn exceeds(&self, times: u32, other: &Self) -> bool {
+        // A capacity has at most 50 bits and an amount 64, so only the factor could overflow.
+        let scaled = |amount: u64, by: Capacity| u128::from(amount) * u128::from(by.units());
+        let threshold = scaled(other.amount, self.capacity).saturating_mul(u128::from(times));
+        scaled(self.amount, other.capacity) > threshold
     }
 }
 

@@ -10,11 +10,13 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::health::{Health, Vitals};
 use crate::load::Capacity;
-use crate::select::Standing;
 use crate::stats::OutcomeCounts;
+use crate::time::Timestamp;
+use crate::version::{Published, Weights};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest backend id, in bytes.
 pub const MAX_ID_BYTES: usize = 256;
@@ -50,6 +52,8 @@ pub struct BackendSpec {
     pub capacity: Capacity,
     /// Whether it is eligible at once (`true`) or after its first sign of life.
     pub proven: bool,
+    /// The version its weights are known to have; see [`crate::version::Weights`].
+    pub weight_version: Option<u64>,
 }
 
 impl BackendSpec {
@@ -62,13 +66,26 @@ impl BackendSpec {
             address: Address::parse(address)?,
             capacity: Capacity::new(capacity)?,
             proven: true,
+            weight_version: None,
         })
+    }
+
+    /// The name it gets.
+    pub(crate) fn name(&self) -> &str {
+        self.id.as_deref().unwrap_or_else(|| self.address.authority())
     }
 
     /// The same under another name.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// The same with weights of this version.
+    #[must_use]
+    pub const fn with_weight_version(mut self, version: u64) -> Self {
+        self.weight_version = Some(version);
         self
     }
 
@@ -112,27 +129,33 @@ pub(crate) struct Backend {
     pub(crate) outstanding: u32,
     /// Sessions pinned here.
     pub(crate) sessions: u32,
-    /// Orders backends by their last grant; see [`Standing::recency`].
+    /// Those of them without an open lease.
+    pub(crate) idle_sessions: u32,
+    /// Orders backends by their last grant; see [`crate::select::Standing::recency`].
     pub(crate) recency: u64,
     pub(crate) picks: u64,
     pub(crate) outcomes: OutcomeCounts,
     pub(crate) output_tokens: u64,
+    pub(crate) weights: Weights,
+    /// Whether it ran the published version when the update in progress began, and was not heard to differ since.
+    pub(crate) is_in_update: bool,
+    /// On the active clock, when an execution was last heard of, or begun on an idle backend.
+    pub(crate) heard: Duration,
+    /// Until when it is warming up.
+    pub(crate) ramp_end: Timestamp,
+    /// The latest probe begun.
+    pub(crate) probe_seq: u32,
 }
 
 impl Backend {
-    pub(crate) fn is_eligible(&self) -> bool {
-        self.phase == Phase::Serving && matches!(self.vitals.health(), Health::Up | Health::Suspect)
+    /// Whether an execution may start here while `published` is.
+    #[inline]
+    pub(crate) fn is_eligible(&self, published: Option<Published>) -> bool {
+        self.phase == Phase::Serving && self.vitals.admits() && self.weights.fit(published)
     }
 
-    /// What selection compares, or `None` when no execution may start here.
-    pub(crate) fn standing(&self) -> Option<Standing> {
-        self.is_eligible().then(|| Standing {
-            suspect: self.vitals.health() == Health::Suspect,
-            capacity: self.info.capacity,
-            outstanding: self.outstanding,
-            sessions: self.sessions,
-            recency: self.recency,
-        })
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.vitals.health() == Health::Suspect
     }
 }
 
@@ -169,26 +192,40 @@ impl Membership {
     }
 
     /// Registers `spec`, or updates the live backend it names.
-    pub(crate) fn admit(&mut self, spec: BackendSpec) -> Result<Admission, Error> {
-        let id = spec.id.unwrap_or_else(|| spec.address.authority().to_owned());
-        if let Some(rule) = broken_id_rule(&id) {
-            return Err(Error::InvalidBackendId { id, rule });
+    pub(crate) fn admit(&mut self, spec: BackendSpec, active: Duration) -> Result<Admission, Error> {
+        if let Some(slot) = self.find(&spec)? {
+            return Ok(self.update(slot, spec.capacity));
         }
-        match (self.by_id.get(&id), self.by_address.get(&spec.address)) {
-            (Some(named), Some(located)) if named == located => Ok(self.update(*named, spec.capacity)),
-            (Some(_), _) => Err(Error::InvalidBackendId {
-                id,
-                rule: "it names a backend at another address",
-            }),
-            (None, Some(_)) => Err(Error::InvalidBackendId {
-                id,
-                rule: "its address belongs to a backend with another id",
-            }),
-            (None, None) => Ok(Admission::Added(self.add(id, spec.address, spec.capacity, spec.proven))),
+        let id = spec.name().to_owned();
+        let vitals = Vitals::new(spec.proven, active);
+        let slot = self.add(id, spec.address, spec.capacity, vitals);
+        let backend = self.at_mut(slot);
+        backend.heard = active;
+        if let Some(version) = spec.weight_version {
+            backend.weights = Weights::Version(version);
+        }
+        Ok(Admission::Added(slot))
+    }
+
+    /// The live backend that `spec` names, if any; refuses a `spec` that can name none.
+    pub(crate) fn find(&self, spec: &BackendSpec) -> Result<Option<u32>, Error> {
+        let id = spec.name();
+        let refused = |rule| Error::InvalidBackendId {
+            id: id.to_owned(),
+            rule,
+        };
+        if let Some(rule) = broken_id_rule(id) {
+            return Err(refused(rule));
+        }
+        match (self.by_id.get(id), self.by_address.get(&spec.address)) {
+            (Some(named), Some(located)) if named == located => Ok(Some(*named)),
+            (Some(_), _) => Err(refused("it names a backend at another address")),
+            (None, Some(_)) => Err(refused("its address belongs to a backend with another id")),
+            (None, None) => Ok(None),
         }
     }
 
-    fn add(&mut self, id: String, address: Address, capacity: Capacity, proven: bool) -> u32 {
+    fn add(&mut self, id: String, address: Address, capacity: Capacity, vitals: Vitals) -> u32 {
         self.last_generation = self
             .last_generation
             .checked_add(1)
@@ -211,13 +248,19 @@ impl Membership {
                 capacity,
             }),
             phase: Phase::Serving,
-            vitals: Vitals::new(proven),
+            vitals,
             outstanding: 0,
             sessions: 0,
+            idle_sessions: 0,
             recency: u64::from(reference.generation),
             picks: 0,
             outcomes: OutcomeCounts::default(),
             output_tokens: 0,
+            weights: Weights::Unknown,
+            is_in_update: false,
+            heard: Duration::ZERO,
+            ramp_end: Timestamp::ZERO,
+            probe_seq: 0,
         });
         slot
     }
@@ -297,6 +340,11 @@ impl Membership {
     /// Every incarnation, removed ones included, in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Backend> {
         self.slots.iter().flatten()
+    }
+
+    /// The slots of every incarnation that is not removed.
+    pub(crate) fn live_slots(&self) -> Vec<u32> {
+        self.live().map(|backend| backend.info.reference.slot()).collect()
     }
 
     /// Every incarnation that is not removed, in slot order.

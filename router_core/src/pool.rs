@@ -10,52 +10,44 @@
 //! The operations are grouped by who calls them: every request ([`Pool::acquire`] and on), the owner of the membership
 //! ([`Pool::add_backend`] and on), and whoever watches ([`Pool::statistics`] and on).
 
+mod fences;
+mod keyed;
+mod loss;
 mod observation;
+mod parking;
+mod passing;
+mod placing;
+mod probing;
 mod roster;
+mod senders;
+mod sessions;
+mod settling;
 mod traffic;
+mod transaction;
+mod updates;
+mod weights;
 
+pub use crate::config::PoolConfig;
+
+use crate::clock::ActiveClock;
 use crate::event::{EventKind, EventRing};
-use crate::health::Vitals;
-use crate::lease::{LeaseId, Ledger};
-use crate::membership::{BackendInfo, BackendRef, Membership};
-use crate::select::Tournament;
+use crate::fence::Owners;
+use crate::health::{Health, Patience, Vitals};
+use crate::lease::{LeaseId, Ledger, Unresolved};
+use crate::membership::{Backend, BackendInfo, BackendRef, Membership};
 pub use crate::select::{PickReason, RepinReason};
+use crate::select::{Standing, Tier, Tournament};
+use crate::sender::RequestKey;
+use crate::sender::Senders;
 use crate::session::SessionTable;
 use crate::stats::Totals;
 use crate::time::Timestamp;
+use crate::update::Lifecycle;
+use crate::version::Published;
+use crate::waiters::Waiters;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What can be set about a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// How long a session may be idle (no open lease) before it is forgotten. Default: one hour.
-    pub session_ttl: Duration,
-    /// Sessions kept at most; the one idle for longest makes room. Default: 1,000,000.
-    pub session_cap: usize,
-    /// Executions outstanding at most, over all backends; `None` is no limit, the default.
-    pub max_outstanding: Option<u32>,
-    /// Consecutive failures that bring a backend down; 0 counts as 1. Default: 3.
-    pub down_after: u32,
-    /// How long after a failure new sessions avoid a backend. Default: 10 s.
-    pub suspect_decay: Duration,
-    /// Seed of the hash tables: an argument, so that runs can be repeated. Default: 0.
-    pub hash_seed: u64,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self {
-            session_ttl: Duration::from_secs(3600),
-            session_cap: 1_000_000,
-            max_outstanding: None,
-            down_after: 3,
-            suspect_decay: Duration::from_secs(10),
-            hash_seed: 0,
-        }
-    }
-}
 
 /// What a caller wants to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +56,11 @@ pub struct AcquireRequest<'a> {
     pub session: Option<&'a str>,
     /// Backends already tried for this execution; unknown and removed ones are ignored.
     pub exclude: &'a [BackendRef],
+    /// The sender and the number of the request. Without one it belongs to the default owner, and a repeated call is
+    /// another request.
+    pub key: Option<RequestKey<'a>>,
+    /// The only version it may be granted under.
+    pub expect_version: Option<u64>,
 }
 
 impl<'a> AcquireRequest<'a> {
@@ -73,6 +70,8 @@ impl<'a> AcquireRequest<'a> {
         Self {
             session: Some(key),
             exclude: &[],
+            key: None,
+            expect_version: None,
         }
     }
 
@@ -82,7 +81,24 @@ impl<'a> AcquireRequest<'a> {
         Self {
             session: None,
             exclude: &[],
+            key: None,
+            expect_version: None,
         }
+    }
+
+    /// The same as the request of a sender: calls with the same key are one request. Same body, same answer; a key with
+    /// another session or version is refused. (Excluded backends are a hint, and may differ.)
+    #[must_use]
+    pub const fn keyed(mut self, key: RequestKey<'a>) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// The same, to be granted under this version only.
+    #[must_use]
+    pub const fn expecting(mut self, version: u64) -> Self {
+        self.expect_version = Some(version);
+        self
     }
 
     /// The same, on none of `backends`.
@@ -102,6 +118,10 @@ pub struct Grant {
     pub backend: Arc<BackendInfo>,
     /// Why there.
     pub reason: PickReason,
+    /// The weights that will run it; `None` while no version is published.
+    pub version: Option<Published>,
+    /// Whether this is the answer to an earlier call with the same key.
+    pub replayed: bool,
 }
 
 /// What [`Pool::close_session`] found.
@@ -109,23 +129,34 @@ pub struct Grant {
 pub struct ClosedSession {
     /// Whether there was such a session.
     pub known: bool,
-    /// Its leases that are still open; they run on and are settled as usual.
+    /// Its leases that are still open, and its parked acquires. Leases run on and are settled as usual; an acquire that
+    /// is parked fails with [`crate::error::Error::SessionClosed`] when it would be granted.
     pub open_leases: u32,
 }
 
 /// The routing state of one model of one role.
 pub struct Pool {
     config: PoolConfig,
+    patience: Patience,
     backends: Membership,
     tournament: Tournament,
     sessions: SessionTable,
     leases: Ledger,
+    owners: Owners,
+    senders: Senders,
+    waiters: Waiters,
+    lifecycle: Lifecycle,
+    active: ActiveClock,
+    /// Ambiguous leases that the shell has not been told of.
+    unresolved: Vec<Unresolved>,
+    /// Since when sessions that spill are counted, and how many did.
+    spills: (Timestamp, u32),
     events: EventRing,
     totals: Totals,
     /// The latest timestamp seen.
     clock: Timestamp,
-    /// When the first belief may become milder; [`Timestamp::MAX`] when nobody is suspect or down.
-    next_decay: Timestamp,
+    /// When time alone may change something next; [`Timestamp::MAX`] when nothing waits for it.
+    next_change: Timestamp,
     /// The last recency given to a granted backend.
     last_recency: u64,
 }
@@ -135,14 +166,22 @@ impl Pool {
     #[must_use]
     pub fn new(config: PoolConfig) -> Self {
         Self {
+            patience: Patience::of(&config),
             backends: Membership::new(config.hash_seed),
             tournament: Tournament::new(),
             sessions: SessionTable::new(config.session_ttl, config.session_cap, config.hash_seed),
             leases: Ledger::default(),
+            owners: Owners::new(),
+            senders: Senders::new(config.hash_seed),
+            waiters: Waiters::default(),
+            lifecycle: Lifecycle::new(config.start),
+            active: ActiveClock::new(config.tick_limit),
+            unresolved: Vec::new(),
+            spills: (Timestamp::ZERO, 0),
             events: EventRing::default(),
             totals: Totals::default(),
             clock: Timestamp::ZERO,
-            next_decay: Timestamp::MAX,
+            next_change: Timestamp::MAX,
             // Above every generation, which is the recency of a backend never granted.
             last_recency: u64::from(u32::MAX),
             config,
@@ -155,12 +194,12 @@ impl Pool {
         &self.config
     }
 
-    /// Moves the clock and lets due suspicions end; returns the time at which this operation happens.
+    /// Moves the clock and lets what is due happen; returns the time at which this operation happens.
     #[inline]
     fn advance(&mut self, now: Timestamp) -> Timestamp {
         self.clock = self.clock.max(now);
-        if self.next_decay <= self.clock {
-            self.decay_beliefs();
+        if self.next_change <= self.clock {
+            self.pass_time();
         }
         self.clock
     }
@@ -168,11 +207,53 @@ impl Pool {
     /// Tells selection how the backend at `slot` stands now.
     #[inline]
     fn refresh(&mut self, slot: u32) {
-        self.tournament.update(slot, self.backends.at(slot).standing());
+        let backend = self.backends.at(slot);
+        let standing = backend
+            .is_eligible(self.lifecycle.published)
+            .then(|| self.standing(backend));
+        self.tournament.update(slot, standing);
+    }
+
+    /// What selection compares about an eligible backend.
+    #[inline]
+    fn standing(&self, backend: &Backend) -> Standing {
+        let tier = if backend.is_suspect() {
+            Tier::Suspect
+        } else if backend.ramp_end > self.clock && self.is_warm_enough(backend) {
+            Tier::Warming
+        } else {
+            Tier::Ready
+        };
+        Standing {
+            tier,
+            capacity: backend.info.capacity,
+            load: self.config.load.measure(backend.outstanding, backend.idle_sessions),
+            sessions: backend.sessions,
+            recency: backend.recency,
+        }
+    }
+
+    /// Whether a backend that is warming up has as many executions as it should have meanwhile.
+    #[cold]
+    fn is_warm_enough(&self, backend: &Backend) -> bool {
+        self.config
+            .ramp
+            .is_some_and(|ramp| backend.outstanding >= backend.info.capacity.times(ramp.max_outstanding))
+    }
+
+    /// Lets watchers know that something changed which they may wait for.
+    #[inline]
+    fn changed(&mut self) {
+        self.lifecycle.revision += 1;
     }
 
     fn record(&mut self, kind: EventKind) {
         self.events.push(self.clock, kind);
+    }
+
+    /// Now, on the shell's clock and on the active one.
+    fn instant(&self) -> (Timestamp, Duration) {
+        (self.clock, self.active.elapsed())
     }
 
     /// Applies evidence to the backend at `slot`; a changed belief changes its eligibility and makes an event.
@@ -182,35 +263,42 @@ impl Pool {
         let from = backend.vitals.health();
         evidence(&mut backend.vitals);
         let to = backend.vitals.health();
-        // Another failure moves the time of the decay, which is then looked at too early, never too late.
-        if let Some(end) = backend.vitals.decays_at(self.config.suspect_decay) {
-            self.next_decay = self.next_decay.min(end);
+        // Another failure of a suspect moves the end of its suspicion, which is then found too early, never too late.
+        if let Some(due) = backend.vitals.next_change(&self.patience) {
+            self.next_change = self.next_change.min(due);
         }
         if from != to {
-            let failures = backend.vitals.failures();
-            let backend = Arc::clone(&backend.info);
-            self.record(EventKind::HealthChanged {
-                backend,
-                from,
-                to,
-                failures,
-            });
+            self.note_health(slot, from, to);
+        } else if to == Health::HalfOpen {
+            // The trial may be free again.
             self.refresh(slot);
         }
     }
 
     #[cold]
-    fn decay_beliefs(&mut self) {
-        let (decay, now) = (self.config.suspect_decay, self.clock);
-        let distrusted: Vec<u32> = self
-            .backends
-            .live()
-            .filter(|backend| backend.vitals.decays_at(decay).is_some())
-            .map(|backend| backend.info.reference.slot())
-            .collect();
-        self.next_decay = Timestamp::MAX;
-        for slot in distrusted {
-            self.examine(slot, |vitals| vitals.decay(decay, now));
+    fn note_health(&mut self, slot: u32, from: Health, to: Health) {
+        if to == Health::Up && matches!(from, Health::Unproven | Health::Down | Health::HalfOpen) {
+            self.begin_ramp(slot);
+        }
+        let backend = self.backends.at(slot);
+        let failures = backend.vitals.failures();
+        let backend = Arc::clone(&backend.info);
+        self.record(EventKind::HealthChanged {
+            backend,
+            from,
+            to,
+            failures,
+        });
+        self.changed();
+        self.refresh(slot);
+    }
+
+    /// Lets a backend warm up, if the pool is configured so.
+    fn begin_ramp(&mut self, slot: u32) {
+        if let Some(ramp) = self.config.ramp {
+            let end = self.clock.after(ramp.duration);
+            self.backends.at_mut(slot).ramp_end = end;
+            self.next_change = self.next_change.min(end);
         }
     }
 }

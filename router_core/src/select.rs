@@ -26,6 +26,8 @@ pub enum PickReason {
     NoSession,
     /// The session table is full of live sessions; this one is served without a pin.
     TableFull,
+    /// The session was idle and its backend crowded, so it moved for good; see [`crate::config::Spill`].
+    Spill,
     /// The session's pin could not be used, so it moved for good.
     Repin(RepinReason),
 }
@@ -41,6 +43,10 @@ pub enum RepinReason {
     Down,
     /// The caller excluded the backend from this attempt.
     Excluded,
+    /// The backend does not run the published version.
+    Weights,
+    /// A new version was published; see [`crate::config::PoolConfig::rebind_on_publish`].
+    Published,
 }
 
 impl RepinReason {
@@ -52,21 +58,26 @@ impl RepinReason {
             Self::Draining => "draining",
             Self::Down => "down",
             Self::Excluded => "excluded",
+            Self::Weights => "weights",
+            Self::Published => "published",
         }
     }
 }
 
 impl PickReason {
     /// Every reason, in the order of snapshots.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Sticky,
         Self::New,
         Self::NoSession,
         Self::TableFull,
+        Self::Spill,
         Self::Repin(RepinReason::Removed),
         Self::Repin(RepinReason::Draining),
         Self::Repin(RepinReason::Down),
         Self::Repin(RepinReason::Excluded),
+        Self::Repin(RepinReason::Weights),
+        Self::Repin(RepinReason::Published),
     ];
 
     /// The lower-case name used in snapshots, metrics and APIs.
@@ -77,10 +88,13 @@ impl PickReason {
             Self::New => "new",
             Self::NoSession => "no_session",
             Self::TableFull => "table_full",
+            Self::Spill => "spill",
             Self::Repin(RepinReason::Removed) => "repin:removed",
             Self::Repin(RepinReason::Draining) => "repin:draining",
             Self::Repin(RepinReason::Down) => "repin:down",
             Self::Repin(RepinReason::Excluded) => "repin:excluded",
+            Self::Repin(RepinReason::Weights) => "repin:weights",
+            Self::Repin(RepinReason::Published) => "repin:published",
         }
     }
 
@@ -91,7 +105,8 @@ impl PickReason {
             Self::New => 1,
             Self::NoSession => 2,
             Self::TableFull => 3,
-            Self::Repin(why) => 4 + why as usize,
+            Self::Spill => 4,
+            Self::Repin(why) => 5 + why as usize,
         }
     }
 }
@@ -108,12 +123,22 @@ impl fmt::Display for RepinReason {
     }
 }
 
+/// How gladly a backend is chosen, whatever its load; the first is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    Ready,
+    /// Warming up, with as many executions as it should have meanwhile.
+    Warming,
+    Suspect,
+}
+
 /// What an eligible backend brings to a match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    pub(crate) suspect: bool,
+    pub(crate) tier: Tier,
     pub(crate) capacity: Capacity,
-    pub(crate) outstanding: u32,
+    /// By the pool's [`LoadSignal`](crate::load::LoadSignal), to be compared per capacity.
+    pub(crate) load: u64,
     pub(crate) sessions: u32,
     /// Unique among the backends of a pool; smaller means granted longer ago, and never granted is smallest.
     pub(crate) recency: u64,
@@ -123,16 +148,16 @@ impl Standing {
     /// Whether `self` is to be chosen before `other`. Never true both ways, as recencies differ.
     #[inline]
     fn beats(&self, other: &Self) -> bool {
-        let share = |standing: &Self, count| Share {
-            count,
+        let share = |standing: &Self, amount| Share {
+            amount,
             capacity: standing.capacity,
         };
-        let by_outstanding = || share(self, self.outstanding).compare_after_one_more(share(other, other.outstanding));
-        let by_sessions = || share(self, self.sessions).compare_after_one_more(share(other, other.sessions));
-        self.suspect
-            .cmp(&other.suspect)
-            .then_with(by_outstanding)
-            .then_with(by_sessions)
+        let by_load = || share(self, self.load).cmp(&share(other, other.load));
+        let after_one_more = |standing: &Self| share(standing, u64::from(standing.sessions) + 1);
+        self.tier
+            .cmp(&other.tier)
+            .then_with(by_load)
+            .then_with(|| after_one_more(self).cmp(&after_one_more(other)))
             .then_with(|| self.recency.cmp(&other.recency))
             == Ordering::Less
     }
@@ -166,9 +191,14 @@ impl Tournament {
         (root != NIL).then_some(root)
     }
 
+    /// How the backend at `slot` stands, if it plays.
+    pub(crate) fn standing(&self, slot: u32) -> Option<&Standing> {
+        self.players.get(slot as usize)?.as_ref()
+    }
+
     /// Whether the backend at `slot` plays, that is, is eligible.
     pub(crate) fn plays(&self, slot: u32) -> bool {
-        self.players.get(slot as usize).is_some_and(Option::is_some)
+        self.standing(slot).is_some()
     }
 
     /// Records that the backend at `slot` now stands so, or does not play.

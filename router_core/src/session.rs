@@ -22,6 +22,17 @@ pub const MAX_KEY_BYTES: usize = 256;
 
 const INLINE_BYTES: usize = 38;
 
+/// The length of a context that nobody reported: longer than any.
+const UNKNOWN: u32 = u32::MAX;
+
+/// What names a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name<'a> {
+    /// 0 for requests without a sender.
+    pub(crate) namespace: u32,
+    pub(crate) key: &'a str,
+}
+
 #[derive(Debug)]
 enum Key {
     Inline { length: u8, bytes: [u8; INLINE_BYTES] },
@@ -53,9 +64,15 @@ impl Key {
 #[derive(Debug)]
 struct Session {
     key: Key,
+    /// Whose session it is: sessions of different senders are different, whatever they are called.
+    namespace: u32,
     backend: BackendRef,
-    /// Open leases; the session is in the idle chain exactly when this is 0.
+    /// Open leases and parked acquires; the session is in the idle chain exactly when this is 0.
     open: u32,
+    /// Tokens of its context as last reported; [`UNKNOWN`] when nobody did.
+    context_tokens: u32,
+    /// How often the pool had published when the pin was chosen.
+    publications: u32,
     idle_since: Timestamp,
     /// Neighbours in the idle chain, or [`NIL`].
     previous: u32,
@@ -108,15 +125,74 @@ impl SessionTable {
     }
 
     #[inline]
-    pub(crate) fn hash(&self, key: &str) -> u64 {
-        hash_bytes(&self.hasher, key.as_bytes())
+    pub(crate) fn hash(&self, name: Name<'_>) -> u64 {
+        hash_name(&self.hasher, name.namespace, name.key.as_bytes())
     }
 
-    /// The session called `key`, whose hash is `hash`. It may have expired; see [`Self::has_expired`].
+    /// Tells the bodies of requests apart.
+    pub(crate) fn fingerprint(&self, session: Option<&str>, expect_version: Option<u64>) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        if let Some(key) = session {
+            state.write(key.as_bytes());
+        }
+        state.write_u8(u8::from(session.is_some()));
+        state.write_u64(expect_version.unwrap_or(0));
+        state.write_u8(u8::from(expect_version.is_some()));
+        state.finish()
+    }
+
+    /// The session of this name, whose hash is `hash`. It may have expired; see [`Self::has_expired`].
     #[inline]
-    pub(crate) fn find(&self, hash: u64, key: &str) -> Option<Handle> {
-        let matches = |index: &u32| self.sessions.at(*index).1.key.as_bytes() == key.as_bytes();
+    pub(crate) fn find(&self, hash: u64, name: Name<'_>) -> Option<Handle> {
+        let matches = |index: &u32| {
+            let session = self.sessions.at(*index).1;
+            session.key.as_bytes() == name.key.as_bytes() && session.namespace == name.namespace
+        };
         self.index.find(hash, matches).map(|index| self.sessions.at(*index).0)
+    }
+
+    /// The key of a session, unless it ended.
+    pub(crate) fn key(&self, session: Handle) -> Option<String> {
+        let session = self.sessions.get(session)?;
+        Some(String::from_utf8_lossy(session.key.as_bytes()).into_owned())
+    }
+
+    pub(crate) fn is_live(&self, session: Handle) -> bool {
+        self.sessions.get(session).is_some()
+    }
+
+    /// Every session of a namespace.
+    pub(crate) fn of_namespace(&self, namespace: u32) -> Vec<Handle> {
+        let sessions = self.sessions.iter();
+        sessions
+            .filter(|(_, session)| session.namespace == namespace)
+            .map(|(handle, _)| handle)
+            .collect()
+    }
+
+    /// Whether the session has no open lease.
+    #[inline]
+    pub(crate) fn is_idle(&self, session: Handle) -> bool {
+        self.sessions.at(session.index).1.open == 0
+    }
+
+    /// Tokens of its context, when they are known.
+    pub(crate) fn context_tokens(&self, session: Handle) -> Option<u32> {
+        let tokens = self.sessions.at(session.index).1.context_tokens;
+        (tokens != UNKNOWN).then_some(tokens)
+    }
+
+    /// Takes in the length of the context. Nothing happens when the session was closed meanwhile.
+    pub(crate) fn note_context(&mut self, session: Handle, tokens: u32) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.context_tokens = tokens.min(UNKNOWN - 1);
+        }
+    }
+
+    /// How often the pool had published when the pin was chosen.
+    #[inline]
+    pub(crate) fn publications(&self, session: Handle) -> u32 {
+        self.sessions.at(session.index).1.publications
     }
 
     /// Where the session is pinned.
@@ -125,8 +201,9 @@ impl SessionTable {
         self.sessions.at(session.index).1.backend
     }
 
-    pub(crate) fn set_pin(&mut self, session: Handle, backend: BackendRef) {
-        self.sessions.at_mut(session.index).backend = backend;
+    pub(crate) fn set_pin(&mut self, session: Handle, backend: BackendRef, publications: u32) {
+        let session = self.sessions.at_mut(session.index);
+        (session.backend, session.publications) = (backend, publications);
     }
 
     /// Whether the session was idle for longer than the TTL.
@@ -142,11 +219,14 @@ impl SessionTable {
     }
 
     /// Adds a session with its first lease open.
-    pub(crate) fn insert(&mut self, hash: u64, key: &str, backend: BackendRef) -> Handle {
+    pub(crate) fn insert(&mut self, hash: u64, name: Name<'_>, backend: BackendRef, publications: u32) -> Handle {
         let session = Session {
-            key: Key::new(key),
+            key: Key::new(name.key),
+            namespace: name.namespace,
             backend,
             open: 1,
+            context_tokens: UNKNOWN,
+            publications,
             idle_since: Timestamp::ZERO,
             previous: NIL,
             next: NIL,
@@ -154,38 +234,42 @@ impl SessionTable {
         let handle = self.sessions.insert(session);
         let (hasher, sessions) = (&self.hasher, &self.sessions);
         self.index.insert_unique(hash, handle.index, |index| {
-            hash_bytes(hasher, sessions.at(*index).1.key.as_bytes())
+            let session = sessions.at(*index).1;
+            hash_name(hasher, session.namespace, session.key.as_bytes())
         });
         handle
     }
 
-    /// Counts one more lease.
+    /// Counts one more lease; whether the session was idle before.
     #[inline]
-    pub(crate) fn open_lease(&mut self, session: Handle) {
+    pub(crate) fn open_lease(&mut self, session: Handle) -> bool {
         let entry = self.sessions.at_mut(session.index);
         entry.open += 1;
-        if entry.open == 1 {
+        let was_idle = entry.open == 1;
+        if was_idle {
             self.unchain(session.index);
         }
+        was_idle
     }
 
-    /// Counts one lease less. Nothing happens when the session was closed meanwhile.
+    /// Counts one lease less; the pin, when the session is idle now. Nothing happens when it was closed meanwhile.
     #[inline]
-    pub(crate) fn close_lease(&mut self, session: Handle, now: Timestamp) {
-        let Some(entry) = self.sessions.get_mut(session) else {
-            return;
-        };
+    pub(crate) fn close_lease(&mut self, session: Handle, now: Timestamp) -> Option<BackendRef> {
+        let entry = self.sessions.get_mut(session)?;
         entry.open -= 1;
-        if entry.open == 0 {
-            entry.idle_since = now;
-            self.chain_last(session.index);
+        if entry.open > 0 {
+            return None;
         }
+        entry.idle_since = now;
+        let pin = entry.backend;
+        self.chain_last(session.index);
+        Some(pin)
     }
 
     /// Takes a session out, open leases or not.
     pub(crate) fn remove(&mut self, session: Handle) -> Option<Ended> {
         let entry = self.sessions.get(session)?;
-        let hash = hash_bytes(&self.hasher, entry.key.as_bytes());
+        let hash = hash_name(&self.hasher, entry.namespace, entry.key.as_bytes());
         let ended = Ended {
             backend: entry.backend,
             open_leases: entry.open,
@@ -228,8 +312,9 @@ impl SessionTable {
 }
 
 #[inline]
-fn hash_bytes(hasher: &FixedState, bytes: &[u8]) -> u64 {
+fn hash_name(hasher: &FixedState, namespace: u32, bytes: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
+    state.write_u32(namespace);
     state.write(bytes);
     state.finish()
 }

@@ -121,6 +121,30 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Every occupant with its handle, in slot order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        (0u32..)
+            .zip(&self.slots)
+            .filter_map(|(index, slot)| match &slot.content {
+                Content::Occupied(value) => Some((
+                    Handle {
+                        index,
+                        generation: slot.generation,
+                    },
+                    value,
+                )),
+                Content::Vacant(_) => None,
+            })
+    }
+
+    /// Every occupant, in slot order, to change it.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| match &mut slot.content {
+            Content::Occupied(value) => Some(value),
+            Content::Vacant(_) => None,
+        })
+    }
+
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<T> {
         self.get(handle)?;
         let slot = &mut self.slots[handle.index as usize];

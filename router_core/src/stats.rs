@@ -1,10 +1,16 @@
 //! Frozen snapshots of a pool: what tests, metrics, status pages and people read alike.
 
 use crate::error::Census;
+use crate::fence::OwnerStatus;
 use crate::health::Health;
 use crate::lease::Outcome;
 use crate::membership::BackendInfo;
 use crate::select::PickReason;
+use crate::sender::SenderStatus;
+use crate::state::PoolState;
+use crate::update::UpdateStatus;
+use crate::version::{Published, Weights};
+use crate::waiters::ParkReason;
 use std::sync::Arc;
 
 /// How many leases were granted, by reason.
@@ -84,6 +90,68 @@ pub struct BackendStatistics {
     pub output_tokens: u64,
     /// Consecutive failures of executions or of probes, whichever are more.
     pub failures: u32,
+    /// What is known about its weights.
+    pub weights: Weights,
+    /// Whether it runs the published version.
+    pub weights_fit: bool,
+}
+
+/// How many acquires were parked, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParkCounts([u64; ParkReason::ALL.len()]);
+
+impl ParkCounts {
+    /// Acquires parked for `reason` since the pool began.
+    #[must_use]
+    pub const fn get(&self, reason: ParkReason) -> u64 {
+        self.0[reason.index()]
+    }
+
+    /// Every reason with its count, in the order of [`ParkReason::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (ParkReason, u64)> + '_ {
+        ParkReason::ALL.into_iter().zip(self.0)
+    }
+
+    pub(crate) const fn add(&mut self, reason: ParkReason) {
+        self.0[reason.index()] += 1;
+    }
+}
+
+/// The control side of a pool at the time of the snapshot: who may do what, and why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlStatistics {
+    /// Where the pool is in its life.
+    pub state: PoolState,
+    /// Whether the servers count as paused.
+    pub server_paused: bool,
+    /// The published version.
+    pub published: Option<Published>,
+    /// See [`crate::pool::Pool::generation`].
+    pub generation: u32,
+    /// See [`crate::pool::Pool::revision`].
+    pub revision: u64,
+    /// The update in progress.
+    pub update: Option<UpdateStatus>,
+    /// The last results, the latest last.
+    pub last_updates: Vec<UpdateStatus>,
+    /// Failures after the first, which alone counts; never decreases.
+    pub later_failures: u64,
+    /// Every owner, the default one first.
+    pub owners: Vec<OwnerStatus>,
+    /// Every attached sender, by name.
+    pub senders: Vec<SenderStatus>,
+    /// Parked acquires now.
+    pub waiters: u32,
+    /// Acquires parked, by reason; never decreases.
+    pub parked: ParkCounts,
+    /// Settled requests that are remembered.
+    pub tombstones: u32,
+    /// Open leases whose end is known to be unknown.
+    pub unresolved: u32,
+    /// Aborted executions outside an update; never decreases.
+    pub unexpected_aborts: u64,
+    /// Probe answers that came too late to mean anything; never decreases.
+    pub stale_probes: u64,
 }
 
 /// A pool at the time of the snapshot.
@@ -111,6 +179,8 @@ pub struct PoolStatistics {
     pub sessions_evicted: u64,
     /// Where the backends stand.
     pub census: Census,
+    /// The control side.
+    pub control: ControlStatistics,
 }
 
 /// The counters that outlive every backend.
@@ -121,4 +191,7 @@ pub(crate) struct Totals {
     pub(crate) output_tokens: u64,
     pub(crate) sessions_expired: u64,
     pub(crate) sessions_evicted: u64,
+    pub(crate) parked: ParkCounts,
+    pub(crate) unexpected_aborts: u64,
+    pub(crate) stale_probes: u64,
 }

@@ -1,12 +1,13 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
 use crate::shared::SharedPool;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything [`crate::start`] needs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Address or host name to listen on. Default `127.0.0.1`: binding elsewhere is a decision of the operator.
     pub host: String,
@@ -16,6 +17,9 @@ pub struct Config {
     pub roles: Vec<RoleConfig>,
     /// Unix socket of the control app, which answers every path the data plane does not serve.
     pub control_socket: Option<PathBuf>,
+    /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
+    /// API is served only while the listener is bound to loopback.
+    pub admin_key: Option<String>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -33,10 +37,27 @@ impl Config {
             port: 0,
             roles,
             control_socket: None,
+            admin_key: None,
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("roles", &self.roles)
+            .field("control_socket", &self.control_socket)
+            // Never its text: this ends up in logs.
+            .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
+            .field("worker_threads", &self.worker_threads)
+            .field("limits", &self.limits)
+            .field("timeouts", &self.timeouts)
+            .finish()
     }
 }
 

@@ -21,8 +21,10 @@ mod exchange;
 mod failure_log;
 mod headers;
 mod json;
+mod lease_api;
 mod link;
 mod observe;
+pub mod parked;
 mod peek;
 mod plane;
 mod probe;
@@ -40,6 +42,7 @@ mod upstream;
 
 pub use config::{Config, Limits, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;
+pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};
 pub use stats::DataPlaneStatistics;

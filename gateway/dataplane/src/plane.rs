@@ -2,14 +2,17 @@
 
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
+use crate::lease_api::LeaseApi;
 use crate::request_id::RequestIdSource;
-use crate::server::StartError;
+use crate::server::{Phase, StartError};
 use crate::shared::SharedPool;
 use crate::stats::Counters;
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub(crate) struct Plane {
     pub(crate) config: Config,
@@ -20,6 +23,7 @@ pub(crate) struct Plane {
     pub(crate) failures: FailureLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
+    pub(crate) lease_api: LeaseApi,
     /// For destructors, which may run on any thread.
     pub(crate) runtime: Handle,
 }
@@ -40,7 +44,12 @@ pub(crate) struct Model {
 }
 
 impl Plane {
-    pub(crate) fn new(config: Config, runtime: Handle) -> Result<Arc<Self>, StartError> {
+    pub(crate) fn new(
+        config: Config,
+        local: SocketAddr,
+        phase: watch::Receiver<Phase>,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, StartError> {
         let counters = Arc::new(Counters::default());
         let mut pools = Vec::new();
         let mut roles: Vec<Role> = Vec::with_capacity(config.roles.len());
@@ -50,6 +59,7 @@ impl Plane {
             }
             roles.push(resolve(role, &mut pools, &counters, &config)?);
         }
+        let lease_api = LeaseApi::new(config.admin_key.as_deref(), &roles, local, phase).map_err(invalid)?;
         Ok(Arc::new(Self {
             config,
             roles,
@@ -58,6 +68,7 @@ impl Plane {
             failures: FailureLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
+            lease_api,
             runtime,
         }))
     }

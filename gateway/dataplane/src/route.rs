@@ -1,5 +1,6 @@
 //! From a path to what serves it.
 
+use crate::lease_api;
 use crate::plane::Role;
 
 /// An endpoint of an engine that a request is leased for.
@@ -45,6 +46,8 @@ pub(crate) enum Route {
     },
     Live,
     Ready,
+    /// The lease API.
+    Leases,
     /// An engine endpoint of a role that is not served here.
     UnknownRole,
     /// Anything else: the control app.
@@ -70,7 +73,11 @@ pub(crate) fn route(path: &str, roles: &[Role]) -> Route {
         return Route::Control;
     };
     let Some(endpoint) = Endpoint::parse(rest) else {
-        return Route::Control;
+        return if first == "v1" && lease_api::is_ours(rest) {
+            Route::Leases
+        } else {
+            Route::Control
+        };
     };
     match roles.iter().position(|role| role.name == first) {
         None if first.is_empty() => Route::Control,
@@ -134,5 +141,9 @@ mod tests {
             (route("/live", &one), route("/ready", &one)),
             (Route::Live, Route::Ready)
         );
+        for path in ["/v1/router", "/v1/router/pools", "/v1/router/generate"] {
+            assert_eq!(route(path, &one), Route::Leases, "{path}");
+        }
+        assert_eq!(route("/v1/routers", &one), Route::Control);
     }
 }

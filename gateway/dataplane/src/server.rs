@@ -119,8 +119,8 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
         let local_addr = listener.local_addr().map_err(listen_error)?;
         (listener, local_addr)
     };
-    let plane = Plane::new(config, runtime.handle().clone())?;
     let (phase, watcher) = watch::channel(Phase::Serving);
+    let plane = Plane::new(config, local_addr, watcher.clone(), runtime.handle().clone())?;
     runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
     Ok(DataPlane {

@@ -1,15 +1,19 @@
 //! A pool with its lock and its clock, and the lease guard that alone counts executions.
 
+use crate::parked::Wakers;
 use parking_lot::Mutex;
 use router_core::error::Error;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::BackendInfo;
-use router_core::pool::{AcquireRequest, Pool, PoolConfig};
+use router_core::pool::{AcquireRequest, Grant, Pool, PoolConfig};
 use router_core::select::PickReason;
 use router_core::time::Timestamp;
+use router_core::version::Published;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
+use tokio::sync::watch;
 
 /// One routing pool, shared by the data plane, the control app and in-process clients.
 ///
@@ -18,7 +22,14 @@ use std::time::Instant;
 pub struct SharedPool {
     name: String,
     origin: Instant,
-    pool: Mutex<Pool>,
+    state: Mutex<State>,
+    /// The latest revision of the pool, for those who wait for a change of its control side.
+    revision: watch::Sender<u64>,
+}
+
+struct State {
+    pool: Pool,
+    wakers: Wakers,
 }
 
 impl SharedPool {
@@ -28,7 +39,11 @@ impl SharedPool {
         Arc::new(Self {
             name: name.into(),
             origin: Instant::now(),
-            pool: Mutex::new(Pool::new(config)),
+            state: Mutex::new(State {
+                pool: Pool::new(config),
+                wakers: Wakers::default(),
+            }),
+            revision: watch::Sender::new(0),
         })
     }
 
@@ -48,22 +63,53 @@ impl SharedPool {
     ///
     /// `operation` must not call back into this pool: the lock is not re-entrant.
     pub fn with<R>(&self, operation: impl FnOnce(&mut Pool, Timestamp) -> R) -> R {
-        let mut pool = self.pool.lock();
+        self.with_wakers(|pool, _, now| operation(pool, now))
+    }
+
+    /// The same, for operations that register who is to be woken.
+    ///
+    /// Whoever got an answer by `operation` is woken after the lock was given back, in the order of the answers.
+    pub(crate) fn with_wakers<R>(&self, operation: impl FnOnce(&mut Pool, &mut Wakers, Timestamp) -> R) -> R {
+        let mut state = self.state.lock();
+        let State { pool, wakers } = &mut *state;
         // Read under the lock, so that the core sees time in the order of its operations.
         let now = self.now();
-        operation(&mut pool, now)
+        let before = pool.revision();
+        let answer = operation(pool, wakers, now);
+        let after = pool.revision();
+        let woken = if pool.has_wakes() {
+            wakers.take(&pool.take_wakes())
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        if after != before {
+            self.announce(after);
+        }
+        woken.into_iter().for_each(Waker::wake);
+        answer
+    }
+
+    /// A receiver that is told whenever [`Pool::revision`] has grown. Subscribe first, then look at the pool.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    #[cold]
+    fn announce(&self, revision: u64) {
+        // Announcements of two threads may arrive in the other order.
+        self.revision.send_if_modified(|latest| {
+            let newer = revision > *latest;
+            *latest = revision.max(*latest);
+            newer
+        });
     }
 
     /// Picks a backend and reserves it; the guard gives it back.
     pub fn acquire(self: &Arc<Self>, request: &AcquireRequest<'_>) -> Result<LeaseGuard, Error> {
         let grant = self.with(|pool, now| pool.acquire(request, now))?;
-        Ok(LeaseGuard {
-            lease: grant.lease,
-            backend: grant.backend,
-            reason: grant.reason,
-            pool: Arc::clone(self),
-            open: true,
-        })
+        Ok(LeaseGuard::new(Arc::clone(self), grant))
     }
 }
 
@@ -85,11 +131,30 @@ pub struct LeaseGuard {
     lease: LeaseId,
     backend: Arc<BackendInfo>,
     reason: PickReason,
+    version: Option<Published>,
     pool: Arc<SharedPool>,
     open: bool,
 }
 
 impl LeaseGuard {
+    /// The guard of a grant of `pool`.
+    pub fn new(pool: Arc<SharedPool>, grant: Grant) -> Self {
+        Self {
+            lease: grant.lease,
+            backend: grant.backend,
+            reason: grant.reason,
+            version: grant.version,
+            pool,
+            open: true,
+        }
+    }
+
+    /// The weights that run the execution; `None` when no version was published at the grant.
+    #[must_use]
+    pub fn version(&self) -> Option<Published> {
+        self.version
+    }
+
     /// The lease's id.
     #[must_use]
     pub fn id(&self) -> LeaseId {

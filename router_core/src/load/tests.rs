@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 fn share(count: u32, capacity: f64) -> Share {
     Share {
-        count,
+        amount: u64::from(count) + 1,
         capacity: Capacity::new(capacity).expect("a valid capacity"),
     }
 }
@@ -45,17 +45,11 @@ fn capacities_read_back() {
 /// A tie is a tie even where binary fractions are not exact, and the largest numbers do not overflow.
 #[test]
 fn comparison_is_exact() {
-    assert_eq!(share(2, 0.3).compare_after_one_more(share(0, 0.1)), Ordering::Equal);
-    assert_eq!(share(2, 8.0).compare_after_one_more(share(0, 2.0)), Ordering::Less);
-    assert_eq!(share(3, 8.0).compare_after_one_more(share(0, 2.0)), Ordering::Equal);
-    assert_eq!(
-        share(u32::MAX, 1e9).compare_after_one_more(share(u32::MAX, 1e-6)),
-        Ordering::Less
-    );
-    assert_eq!(
-        share(u32::MAX, 1e9).compare_after_one_more(share(u32::MAX, 1e9)),
-        Ordering::Equal
-    );
+    assert_eq!(share(2, 0.3).cmp(&share(0, 0.1)), Ordering::Equal);
+    assert_eq!(share(2, 8.0).cmp(&share(0, 2.0)), Ordering::Less);
+    assert_eq!(share(3, 8.0).cmp(&share(0, 2.0)), Ordering::Equal);
+    assert_eq!(share(u32::MAX, 1e9).cmp(&share(u32::MAX, 1e-6)), Ordering::Less);
+    assert_eq!(share(u32::MAX, 1e9).cmp(&share(u32::MAX, 1e9)), Ordering::Equal);
 }
 
 proptest! {
@@ -63,6 +57,6 @@ proptest! {
     #[test]
     fn comparison_agrees_with_fractions(a in 0u32.., b in 0u32.., p in 1u32..1000, q in 1u32..1000) {
         let by_fraction = ((u64::from(a) + 1) * u64::from(q)).cmp(&((u64::from(b) + 1) * u64::from(p)));
-        prop_assert_eq!(share(a, f64::from(p)).compare_after_one_more(share(b, f64::from(q))), by_fraction);
+        prop_assert_eq!(share(a, f64::from(p)).cmp(&share(b, f64::from(q))), by_fraction);
     }
 }

@@ -1,25 +1,16 @@
-//! Looking at the pool, and the passing of time.
+//! Looking at the pool.
 
 use super::Pool;
 use crate::error::Census;
 use crate::event::Event;
 use crate::health::Health;
 use crate::membership::{Backend, BackendInfo, Phase};
-use crate::stats::{BackendStatistics, PoolStatistics};
-use crate::time::Timestamp;
+use crate::sender::SenderStatus;
+use crate::stats::{BackendStatistics, ControlStatistics, PoolStatistics};
+use crate::version::{Published, Weights};
 use std::sync::Arc;
 
-/// Sessions that one tick expires at most: about a millisecond's work, so that no request waits long for the lock.
-const EXPIRED_PER_TICK: usize = 4096;
-
 impl Pool {
-    /// Lets time pass: forgets sessions that were idle for longer than the TTL and ends suspicions. The work is
-    /// bounded; call it about once a second. A pool that is never ticked is as correct, only larger.
-    pub fn tick(&mut self, now: Timestamp) {
-        let now = self.advance(now);
-        self.expire_sessions(EXPIRED_PER_TICK, now);
-    }
-
     /// The backends of the pool, in slot order; removed ones are not among them.
     pub fn backends(&self) -> impl Iterator<Item = &Arc<BackendInfo>> {
         self.backends.live().map(|backend| &backend.info)
@@ -35,13 +26,16 @@ impl Pool {
     #[must_use]
     pub fn census(&self) -> Census {
         let mut census = Census::default();
+        let published = self.lifecycle.published;
         for backend in self.backends.live() {
             census.registered += 1;
-            let count = match (backend.phase, backend.vitals.health()) {
-                (Phase::Draining | Phase::Removed, _) => &mut census.draining,
-                (Phase::Serving, Health::Unproven) => &mut census.unproven,
-                (Phase::Serving, Health::Down) => &mut census.down,
-                (Phase::Serving, Health::Up | Health::Suspect) => &mut census.eligible,
+            let count = match (backend.phase, backend.vitals.health(), backend.weights) {
+                (Phase::Draining | Phase::Removed, ..) => &mut census.draining,
+                (Phase::Serving, Health::Unproven, _) => &mut census.unproven,
+                (Phase::Serving, ..) if !backend.vitals.admits() => &mut census.down,
+                (Phase::Serving, _, Weights::Tainted) => &mut census.tainted,
+                (Phase::Serving, _, weights) if !weights.fit(published) => &mut census.pending_version,
+                (Phase::Serving, ..) => &mut census.eligible,
             };
             *count += 1;
         }
@@ -55,8 +49,11 @@ impl Pool {
             .backends
             .iter()
             .partition(|backend| backend.phase == Phase::Removed);
-        let backends: Vec<BackendStatistics> = live.into_iter().map(BackendStatistics::from).collect();
-        let retired: Vec<BackendStatistics> = retired.into_iter().map(BackendStatistics::from).collect();
+        let published = self.lifecycle.published;
+        let frozen = |backends: Vec<&Backend>| -> Vec<BackendStatistics> {
+            backends.into_iter().map(|backend| freeze(backend, published)).collect()
+        };
+        let (backends, retired) = (frozen(live), frozen(retired));
         PoolStatistics {
             outstanding: backends.iter().chain(&retired).map(|backend| backend.outstanding).sum(),
             backends,
@@ -69,6 +66,35 @@ impl Pool {
             sessions_expired: self.totals.sessions_expired,
             sessions_evicted: self.totals.sessions_evicted,
             census: self.census(),
+            control: self.control_statistics(),
+        }
+    }
+
+    fn control_statistics(&self) -> ControlStatistics {
+        let mut senders: Vec<SenderStatus> = self
+            .senders
+            .iter()
+            .map(|(handle, _)| self.status_of_sender(handle))
+            .collect();
+        senders.sort_unstable_by(|one, other| one.sender.cmp(&other.sender));
+        let update = |update| self.status_of_update(update, false);
+        ControlStatistics {
+            state: self.lifecycle.state(),
+            server_paused: self.lifecycle.paused_for.is_some(),
+            published: self.lifecycle.published,
+            generation: self.lifecycle.generation,
+            revision: self.lifecycle.revision,
+            update: self.lifecycle.update().map(update),
+            last_updates: self.lifecycle.results.iter().map(update).collect(),
+            later_failures: self.lifecycle.later_failures,
+            owners: self.owners.indexes().map(|index| self.status_of_owner(index)).collect(),
+            senders,
+            waiters: self.waiters.queued(),
+            parked: self.totals.parked,
+            tombstones: self.leases.tombstones(),
+            unresolved: self.leases.ambiguous(),
+            unexpected_aborts: self.totals.unexpected_aborts,
+            stale_probes: self.totals.stale_probes,
         }
     }
 
@@ -78,19 +104,19 @@ impl Pool {
     }
 }
 
-impl From<&Backend> for BackendStatistics {
-    fn from(backend: &Backend) -> Self {
-        Self {
-            info: Arc::clone(&backend.info),
-            health: backend.vitals.health(),
-            draining: backend.phase == Phase::Draining,
-            eligible: backend.is_eligible(),
-            outstanding: backend.outstanding,
-            sessions: backend.sessions,
-            picks: backend.picks,
-            outcomes: backend.outcomes,
-            output_tokens: backend.output_tokens,
-            failures: backend.vitals.failures(),
-        }
+fn freeze(backend: &Backend, published: Option<Published>) -> BackendStatistics {
+    BackendStatistics {
+        info: Arc::clone(&backend.info),
+        health: backend.vitals.health(),
+        draining: backend.phase == Phase::Draining,
+        eligible: backend.is_eligible(published),
+        outstanding: backend.outstanding,
+        sessions: backend.sessions,
+        picks: backend.picks,
+        outcomes: backend.outcomes,
+        output_tokens: backend.output_tokens,
+        failures: backend.vitals.failures(),
+        weights: backend.weights,
+        weights_fit: backend.weights.fit(published),
     }
 }

@@ -3,8 +3,7 @@
 use super::Pool;
 use crate::error::Error;
 use crate::event::EventKind;
-use crate::health::Source;
-use crate::membership::{Admission, BackendInfo, BackendRef, BackendSpec, Phase};
+use crate::membership::{Admission, BackendInfo, BackendSpec, Phase};
 use crate::time::Timestamp;
 use std::sync::Arc;
 
@@ -16,24 +15,31 @@ impl Pool {
     /// or the address belongs to a backend with another id.
     pub fn add_backend(&mut self, spec: BackendSpec, now: Timestamp) -> Result<Arc<BackendInfo>, Error> {
         self.advance(now);
-        let admission = self.backends.admit(spec)?;
+        let admission = self.backends.admit(spec, self.active.elapsed())?;
         let (Admission::Added(slot) | Admission::Updated { slot, .. } | Admission::Unchanged(slot)) = admission;
         self.refresh(slot);
         let backend = self.backends.at(slot);
         let (info, health) = (Arc::clone(&backend.info), backend.vitals.health());
         match admission {
-            Admission::Added(_) => self.record(EventKind::BackendAdded {
-                backend: Arc::clone(&info),
-                health,
-            }),
+            Admission::Added(_) => {
+                self.begin_ramp(slot);
+                self.refresh(slot);
+                self.changed();
+                self.record(EventKind::BackendAdded {
+                    backend: Arc::clone(&info),
+                    health,
+                });
+            }
             Admission::Updated { before, .. } => {
                 self.record(EventKind::BackendUpdated {
                     backend: Arc::clone(&info),
                     before,
                 });
+                self.changed();
             }
             Admission::Unchanged(_) => {}
         }
+        self.pump();
         Ok(info)
     }
 
@@ -49,6 +55,7 @@ impl Pool {
             backend.phase = Phase::Draining;
             let backend = Arc::clone(&backend.info);
             self.record(EventKind::BackendDraining { backend, outstanding });
+            self.changed();
             self.refresh(slot);
         }
         Ok(outstanding)
@@ -67,50 +74,10 @@ impl Pool {
         let outstanding = backend.outstanding;
         let backend = Arc::clone(&backend.info);
         self.record(EventKind::BackendRemoved { backend, outstanding });
+        self.changed();
         if outstanding == 0 {
             self.forget(slot);
         }
         Ok(outstanding)
-    }
-
-    /// Takes in the result of a liveness probe. A result about an incarnation that is gone is ignored.
-    pub fn report_probe(&mut self, backend: BackendRef, alive: bool, now: Timestamp) {
-        let now = self.advance(now);
-        let down_after = self.down_after();
-        if self.is_live(backend) {
-            self.examine(backend.slot(), |vitals| {
-                if alive {
-                    vitals.note_alive(Source::Probe);
-                } else {
-                    vitals.note_failure(Source::Probe, down_after, now);
-                }
-            });
-        }
-    }
-
-    /// Takes in bytes of an answer as a sign of life. Ignored for an incarnation that is gone.
-    pub fn note_alive(&mut self, backend: BackendRef, now: Timestamp) {
-        self.advance(now);
-        if self.is_live(backend) {
-            self.examine(backend.slot(), |vitals| vitals.note_alive(Source::Execution));
-        }
-    }
-
-    /// Consecutive failures that bring a backend down, at least 1.
-    pub(super) fn down_after(&self) -> u32 {
-        self.config.down_after.max(1)
-    }
-
-    fn is_live(&self, reference: BackendRef) -> bool {
-        self.backends
-            .get(reference)
-            .is_some_and(|backend| backend.phase != Phase::Removed)
-    }
-
-    /// Gives the slot of a removed incarnation without leases back.
-    pub(super) fn forget(&mut self, slot: u32) {
-        if let Some(backend) = self.backends.forget(slot) {
-            self.record(EventKind::BackendForgotten { backend: backend.info });
-        }
     }
 }

@@ -1,4 +1,4 @@
-use super::{PickReason, Standing, Tournament};
+use super::{PickReason, Standing, Tier, Tournament};
 use crate::load::Capacity;
 use proptest::prelude::*;
 
@@ -37,9 +37,9 @@ proptest! {
         for (slot, player) in changes {
             players[slot] = player;
             let standing = player.map(|(suspect, capacity, outstanding, sessions)| Standing {
-                suspect,
+                tier: if suspect { Tier::Suspect } else { Tier::Ready },
                 capacity: Capacity::new(f64::from(capacity)).expect("a valid capacity"),
-                outstanding,
+                load: u64::from(outstanding) + 1,
                 sessions,
                 recency: slot as u64,
             });
@@ -69,6 +69,14 @@ fn reasons_know_their_position() {
     }
     assert_eq!(
         PickReason::ALL.map(PickReason::as_str)[4..],
-        ["repin:removed", "repin:draining", "repin:down", "repin:excluded"]
+        [
+            "spill",
+            "repin:removed",
+            "repin:draining",
+            "repin:down",
+            "repin:excluded",
+            "repin:weights",
+            "repin:published"
+        ]
     );
 }

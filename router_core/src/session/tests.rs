@@ -1,4 +1,4 @@
-use super::{Ended, INLINE_BYTES, MAX_KEY_BYTES, Session, SessionTable};
+use super::{Ended, INLINE_BYTES, MAX_KEY_BYTES, Name, Session, SessionTable};
 use crate::membership::{BackendRef, BackendSpec, Membership};
 use crate::slab::Handle;
 use crate::time::Timestamp;
@@ -14,17 +14,21 @@ fn table() -> SessionTable {
 fn some_backend() -> BackendRef {
     let mut membership = Membership::new(0);
     membership
-        .admit(BackendSpec::parse("h:1", 1.0).expect("valid"))
+        .admit(BackendSpec::parse("h:1", 1.0).expect("valid"), Duration::ZERO)
         .expect("new");
     membership.at(0).info.reference
 }
 
+fn name(key: &str) -> Name<'_> {
+    Name { namespace: 3, key }
+}
+
 fn begin(table: &mut SessionTable, key: &str) -> Handle {
-    table.insert(table.hash(key), key, some_backend())
+    table.insert(table.hash(name(key)), name(key), some_backend(), 0)
 }
 
 fn find(table: &SessionTable, key: &str) -> Option<Handle> {
-    table.find(table.hash(key), key)
+    table.find(table.hash(name(key)), name(key))
 }
 
 /// Keys around the in-place size, and the longest, are told apart by every byte.
@@ -44,10 +48,21 @@ fn keys_of_every_length() {
     assert_eq!(find(&table, ""), None);
 }
 
+/// The same key in another namespace is another session, and ends with that namespace.
+#[test]
+fn namespaces_are_apart() {
+    let mut table = table();
+    let ours = begin(&mut table, "s");
+    let theirs = Name { namespace: 4, key: "s" };
+    assert_eq!(table.find(table.hash(theirs), theirs), None);
+    let other = table.insert(table.hash(theirs), theirs, some_backend(), 0);
+    assert_eq!((find(&table, "s"), table.of_namespace(4)), (Some(ours), vec![other]));
+}
+
 /// An entry stays small: with its share of the index it is far below the promised 200 bytes.
 #[test]
 fn entries_are_small() {
-    assert!(size_of::<Session>() <= 72, "{}", size_of::<Session>());
+    assert!(size_of::<Session>() <= 88, "{}", size_of::<Session>());
 }
 
 /// A session with an open lease never expires; afterwards its time begins anew.

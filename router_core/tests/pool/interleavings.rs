@@ -70,7 +70,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => port.prop_map(|port| Operation::Remove { port }),
         12 => (prop::option::weighted(0.8, 0u8..7), exclude)
             .prop_map(|(session, exclude)| Operation::Acquire { session, exclude }),
-        10 => (index(), prop::sample::select(&Outcome::ALL))
+        10 => (index(), prop::sample::select(&Outcome::ALL[..7]))
             .prop_map(|(lease, outcome)| Operation::Settle { lease, outcome }),
         1 => index().prop_map(|lease| Operation::SettleAgain { lease }),
         2 => (0u8..7).prop_map(|session| Operation::Close { session }),
@@ -97,6 +97,8 @@ impl Trial {
             down_after: 2,
             suspect_decay: Duration::from_secs(5),
             hash_seed: 42,
+            half_open_after: None,
+            ..PoolConfig::default()
         };
         let model = Model::new(TTL, CAP, LIMIT as usize);
         Self {
@@ -193,6 +195,7 @@ impl Trial {
                 draining: false,
                 removed: false,
                 health: Health::Up,
+                trial: None,
                 last_grant: 0,
             });
         }
@@ -253,6 +256,9 @@ impl Trial {
             for incarnation in &mut self.model.incarnations {
                 if incarnation.generation == generation {
                     incarnation.health = backend.health;
+                    if backend.health != Health::HalfOpen {
+                        incarnation.trial = None;
+                    }
                 }
             }
         }

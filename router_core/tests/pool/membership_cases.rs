@@ -160,7 +160,7 @@ fn suspicion_ends_without_a_tick() {
     );
 }
 
-/// A pool that nobody probes tries a backend that is down again, once its failures are old.
+/// A pool that nobody probes tries a backend that is down again, with one execution, after a while.
 #[test]
 fn a_pool_without_probes_does_not_lose_a_backend_for_good() {
     let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
@@ -169,7 +169,7 @@ fn a_pool_without_probes_does_not_lose_a_backend_for_good() {
         bench.settle(lease.lease, Outcome::NotSent);
     }
     assert_eq!(bench.backend("e0").health, Health::Down);
-    bench.advance(PoolConfig::default().suspect_decay);
+    bench.advance(PoolConfig::default().half_open_after.expect("a default"));
     let trial = bench.acquire_unpinned();
     bench.settle(trial.lease, Outcome::Completed);
     assert_eq!(

@@ -16,13 +16,20 @@ pub(crate) struct Incarnation {
     pub(crate) draining: bool,
     pub(crate) removed: bool,
     pub(crate) health: Health,
+    /// The one execution that runs while it is half open.
+    pub(crate) trial: Option<LeaseId>,
     /// Number of the last grant; 0 for none.
     pub(crate) last_grant: u64,
 }
 
 impl Incarnation {
     pub(crate) fn is_eligible(&self) -> bool {
-        !self.removed && !self.draining && matches!(self.health, Health::Up | Health::Suspect)
+        let admits = match self.health {
+            Health::Up | Health::Suspect => true,
+            Health::HalfOpen => self.trial.is_none(),
+            Health::Unproven | Health::Down => false,
+        };
+        admits && !self.removed && !self.draining
     }
 }
 
@@ -230,6 +237,9 @@ impl Model {
             .find(|other| other.generation == generation)
         {
             incarnation.last_grant = grants;
+            if incarnation.health == Health::HalfOpen {
+                incarnation.trial = Some(lease);
+            }
         }
         assert_eq!(
             self.leases.insert(lease, (generation, session)),
@@ -241,6 +251,9 @@ impl Model {
     /// Takes an open lease out.
     pub(crate) fn settle(&mut self, lease: LeaseId) {
         let (_, session) = self.leases.remove(&lease).expect("an open lease");
+        for incarnation in &mut self.incarnations {
+            incarnation.trial = incarnation.trial.filter(|trial| *trial != lease);
+        }
         if let Some(session) = session
             && self.sessions.iter().any(|other| other.number == session)
             && self.open_leases(session) == 0

@@ -49,7 +49,12 @@ impl Bench {
     }
 
     pub(crate) fn try_acquire(&mut self, session: Option<&str>, exclude: &[BackendRef]) -> Result<Grant, Error> {
-        self.pool.acquire(&AcquireRequest { session, exclude }, self.now)
+        let request = AcquireRequest {
+            session,
+            exclude,
+            ..AcquireRequest::unpinned()
+        };
+        self.pool.acquire(&request, self.now)
     }
 
     pub(crate) fn acquire(&mut self, session: &str) -> Grant {

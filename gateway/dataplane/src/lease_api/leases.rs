@@ -1,0 +1,221 @@
+//! Acquiring and settling.
+
+use super::error::{Problem, Refusal, Side};
+use super::memory::Trouble;
+use super::query::check_wait;
+use super::reply::{Stamp, milliseconds};
+use super::request::{Acquire, Settle};
+use super::{Context, Stamped};
+use crate::answer::Answer;
+use crate::parked::ParkedCall;
+use http::Response;
+use router_core::error::Error;
+use router_core::lease::{LeaseId, Outcome, Settlement};
+use router_core::membership::BackendRef;
+use router_core::pool::{AcquireRequest, Grant, PickReason, Pool};
+use router_core::sender::RequestKey;
+use router_core::time::Timestamp;
+use router_core::waiters::Acquisition;
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What a grant says.
+#[derive(Debug, Serialize)]
+pub(super) struct LeaseView {
+    lease_id: String,
+    backend: String,
+    backend_generation: u32,
+    authority: String,
+    url: String,
+    weight_version: Option<u64>,
+    epoch: Option<u64>,
+    sticky: bool,
+    replayed: bool,
+    reason: &'static str,
+    waited_ms: u64,
+}
+
+/// An acquire that got its answer at once, or waits for it.
+pub(super) enum Acquiring {
+    Granted(Stamped<LeaseView>),
+    Waiting(Waiting),
+}
+
+/// An acquire that waits in its owner's queue. Dropping it leaves the queue.
+pub(super) struct Waiting {
+    call: ParkedCall,
+    since: Instant,
+    until: Instant,
+}
+
+pub(super) async fn acquire(context: Context<'_>, body: &Acquire) -> Result<Response<Answer>, Refusal> {
+    let granted = match begin(context, body)? {
+        Acquiring::Granted(granted) => granted,
+        Acquiring::Waiting(waiting) => waiting.finish(context).await?,
+    };
+    Ok(context.ok(&granted))
+}
+
+/// Asks for a lease; the sender's sign of life and its settled numbers count first.
+pub(super) fn begin(context: Context<'_>, body: &Acquire) -> Result<Acquiring, Refusal> {
+    let wait = check_wait("wait_ms", body.wait_ms)?;
+    let since = Instant::now();
+    let acquired = context.run(|pool, now| {
+        pool.heartbeat(&body.sender, &body.incarnation, &body.settled, now)?;
+        let exclude: Vec<BackendRef> = body
+            .exclude
+            .iter()
+            .filter_map(|id| pool.find_backend(id).map(|backend| backend.reference))
+            .collect();
+        let request = AcquireRequest {
+            session: body.session.as_deref(),
+            exclude: &exclude,
+            key: Some(RequestKey {
+                sender: &body.sender,
+                incarnation: &body.incarnation,
+                seq: body.seq,
+            }),
+            expect_version: body.expect_version,
+        };
+        if wait.is_zero() {
+            pool.acquire(&request, now).map(Acquisition::Granted)
+        } else {
+            pool.acquire_or_park(&request, now.after(wait), now)
+        }
+    });
+    let acquired = acquired.map_err(|error| Refusal::of(&error, Side::Acquire))?;
+    Ok(match acquired.value {
+        Acquisition::Granted(grant) => Acquiring::Granted(Stamped {
+            value: LeaseView::new(&grant, 0),
+            stamp: acquired.stamp,
+        }),
+        Acquisition::Parked(parked) => Acquiring::Waiting(Waiting {
+            call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
+            since,
+            until: since + wait,
+        }),
+    })
+}
+
+impl Waiting {
+    /// Waits for the grant, or for the reason at the end of the time.
+    pub(super) async fn finish(mut self, context: Context<'_>) -> Result<Stamped<LeaseView>, Refusal> {
+        let in_time = tokio::select! {
+            biased;
+            answer = &mut self.call => Some(answer),
+            () = context.api.time_is_up(self.until) => None,
+        };
+        let answer = in_time.unwrap_or_else(|| self.call.give_up());
+        let grant = answer.map_err(|error| Refusal::of(&error, Side::Acquire))?;
+        Ok(Stamped {
+            value: LeaseView::new(&grant, milliseconds(self.since.elapsed())),
+            stamp: context.stamp(),
+        })
+    }
+}
+
+impl LeaseView {
+    fn new(grant: &Grant, waited_ms: u64) -> Self {
+        let backend = &grant.backend;
+        Self {
+            lease_id: grant.lease.to_string(),
+            backend: backend.id.clone(),
+            backend_generation: backend.reference.generation(),
+            authority: backend.address.authority().to_owned(),
+            url: backend.address.url(),
+            weight_version: grant.version.map(|published| published.version),
+            epoch: grant.version.map(|published| published.epoch),
+            sticky: grant.reason == PickReason::Sticky,
+            replayed: grant.replayed,
+            reason: grant.reason.as_str(),
+            waited_ms,
+        }
+    }
+}
+
+/// What a settlement says.
+#[derive(Debug, Serialize)]
+pub(super) struct SettledView {
+    outcome: &'static str,
+    already: bool,
+    /// The engine said to have run other weights than those of the lease.
+    version_mismatch: bool,
+}
+
+pub(super) fn settle(context: Context<'_>, lease: &str, body: &Settle) -> Result<Response<Answer>, Refusal> {
+    if body.lease_id.is_some() {
+        return Err(Refusal::new(Problem::Unprocessable, "lease_id is in the path already"));
+    }
+    Ok(context.ok(&conclude(context, lease, body)?))
+}
+
+/// Ends the execution of `lease`.
+pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Result<Stamped<SettledView>, Refusal> {
+    let outcome = Outcome::parse(&body.outcome).ok_or_else(|| {
+        let known: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
+        let message = format!("outcome {:?} is unknown; known: {}", body.outcome, known.join(", "));
+        Refusal::new(Problem::Unprocessable, message)
+    })?;
+    let settlement = Settlement {
+        outcome,
+        output_tokens: body.output_tokens,
+        context_tokens: body.context_tokens,
+        is_evidence: true,
+    };
+    let sender = match (&body.sender, &body.incarnation) {
+        (Some(sender), Some(incarnation)) => Some((sender, incarnation)),
+        (None, None) if body.settled.is_empty() => None,
+        _ => {
+            let message = "settled, sender and incarnation go together: whose numbers are they?";
+            return Err(Refusal::new(Problem::Unprocessable, message));
+        }
+    };
+    let settled = context.pool.shared.with(|pool, now| {
+        let lease: LeaseId = lease.parse()?;
+        if let Some((sender, incarnation)) = sender {
+            pool.heartbeat(sender, incarnation, &body.settled, now)?;
+        }
+        let settled = pool.settle(lease, settlement, now)?;
+        let view = SettledView {
+            outcome: settled.outcome.as_str(),
+            already: settled.already,
+            // While a lease is held nothing else is published: what is published now is the version of the lease.
+            version_mismatch: !settled.already && differs(pool, body),
+        };
+        let stamp = Stamp::of(pool);
+        Ok((Stamped { value: view, stamp }, now))
+    });
+    let (settled, now) = settled.map_err(|error: Error| Refusal::of(&error, Side::Control))?;
+    if !settled.value.already {
+        remember(context, lease, outcome, body, settled.value.version_mismatch, now);
+    }
+    Ok(settled)
+}
+
+fn differs(pool: &Pool, body: &Settle) -> bool {
+    let observed = body
+        .observed_weight_version
+        .as_ref()
+        .and_then(|version| version.number());
+    matches!((observed, pool.published()), (Some(observed), Some(published)) if observed != published.version)
+}
+
+fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, mismatch: bool, now: Timestamp) {
+    let is_trouble =
+        body.error.is_some() || !matches!(outcome, Outcome::Completed | Outcome::Aborted | Outcome::Cancelled);
+    if !is_trouble && !mismatch {
+        return;
+    }
+    let mut memory = context.pool.memory.lock();
+    memory.version_mismatches += u64::from(mismatch);
+    if is_trouble {
+        memory.note_trouble(Trouble {
+            at: now,
+            lease: lease.to_owned(),
+            outcome: outcome.as_str(),
+            http_status: body.http_status,
+            error: body.error.clone(),
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Probes, with stamps that make late answers harmless.
+
+use super::Pool;
+use crate::health::{Probe, ProbeKind, Source};
+use crate::membership::{BackendRef, Phase};
+use crate::time::Timestamp;
+
+impl Pool {
+    /// Begins a probe of a backend; `None` when it must not be asked now: the servers are paused, the pool is over, or
+    /// the incarnation is gone. A probe of it that was begun before is void.
+    pub fn begin_probe(&mut self, backend: BackendRef, now: Timestamp) -> Option<Probe> {
+        self.advance(now);
+        if !self.may_probe() || !self.is_live(backend) {
+            return None;
+        }
+        let pool_generation = self.lifecycle.generation;
+        let target = self.backends.at_mut(backend.slot());
+        target.probe_seq = target.probe_seq.wrapping_add(1);
+        let is_idle = target.outstanding == 0 && target.vitals.failures() > 0;
+        let generate = target.is_suspect() && (target.vitals.is_stalled() || is_idle);
+        Some(Probe {
+            backend,
+            kind: if generate {
+                ProbeKind::Generate
+            } else {
+                ProbeKind::Liveness
+            },
+            pool_generation,
+            seq: target.probe_seq,
+        })
+    }
+
+    /// Takes in the answer to a probe. Ignored unless it is the latest of its backend, and no update began meanwhile.
+    /// Whether it was taken in.
+    pub fn finish_probe(&mut self, probe: &Probe, alive: bool, now: Timestamp) -> bool {
+        self.advance(now);
+        let is_latest = self.is_live(probe.backend)
+            && self.backends.at(probe.backend.slot()).probe_seq == probe.seq
+            && probe.pool_generation == self.lifecycle.generation
+            && self.may_probe();
+        if !is_latest {
+            self.totals.stale_probes += 1;
+            return false;
+        }
+        match probe.kind {
+            ProbeKind::Liveness => self.note_probe(probe.backend, alive),
+            ProbeKind::Generate => {
+                let at = self.instant();
+                self.backends.at_mut(probe.backend.slot()).heard = at.1;
+                self.examine(probe.backend.slot(), |vitals| vitals.note_generated(alive, at));
+            }
+        }
+        self.pump();
+        true
+    }
+
+    /// Takes in the result of a liveness probe without a stamp: of a shell that lets a backend answer one probe at a
+    /// time, for a pool that is not updated. Ignored for an incarnation that is gone, and while the servers are paused.
+    pub fn report_probe(&mut self, backend: BackendRef, alive: bool, now: Timestamp) {
+        self.advance(now);
+        if self.is_live(backend) && self.may_probe() {
+            self.note_probe(backend, alive);
+            self.pump();
+        }
+    }
+
+    /// Takes in bytes of an answer as a sign of life. Ignored for an incarnation that is gone, and while the servers are
+    /// paused.
+    pub fn note_alive(&mut self, backend: BackendRef, now: Timestamp) {
+        self.advance(now);
+        if self.is_live(backend) && self.may_probe() {
+            let active = self.active.elapsed();
+            self.backends.at_mut(backend.slot()).heard = active;
+            self.examine(backend.slot(), |vitals| vitals.note_alive(Source::Execution));
+            self.pump();
+        }
+    }
+
+    fn note_probe(&mut self, backend: BackendRef, alive: bool) {
+        let (patience, at) = (self.patience, self.instant());
+        self.examine(backend.slot(), |vitals| {
+            if alive {
+                vitals.note_alive(Source::Probe);
+            } else {
+                vitals.note_failure(Source::Probe, &patience, at);
+            }
+        });
+    }
+
+    /// Whether an engine's answer can mean anything now.
+    fn may_probe(&self) -> bool {
+        self.lifecycle.paused_for.is_none() && self.lifecycle.check_alive().is_ok()
+    }
+
+    pub(super) fn is_live(&self, reference: BackendRef) -> bool {
+        self.backends
+            .get(reference)
+            .is_some_and(|backend| backend.phase != Phase::Removed)
+    }
+}

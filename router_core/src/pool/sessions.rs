@@ -1,0 +1,173 @@
+//! Sessions: their pins, their idleness and their ends.
+
+use super::Pool;
+use crate::event::EventKind;
+use crate::load::{LoadSignal, Share};
+use crate::membership::BackendRef;
+use crate::select::{PickReason, RepinReason, Tier};
+use crate::slab::Handle;
+use crate::time::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Pool {
+    /// Counts one more lease of a session that stays where it is.
+    #[inline]
+    pub(super) fn open_session_lease(&mut self, session: Handle) {
+        if self.sessions.open_lease(session) {
+            self.count_idle(self.sessions.pin(session), false);
+        }
+    }
+
+    /// Counts one lease less.
+    #[inline]
+    pub(super) fn close_session_lease(&mut self, session: Handle, now: Timestamp) {
+        if let Some(pin) = self.sessions.close_lease(session, now) {
+            self.count_idle(pin, true);
+        }
+    }
+
+    /// Counts one idle session more or less on its backend, if that incarnation is not forgotten.
+    #[inline]
+    fn count_idle(&mut self, pin: BackendRef, more: bool) {
+        if let Some(backend) = self.backends.get_mut(pin) {
+            if more {
+                backend.idle_sessions += 1;
+            } else {
+                backend.idle_sessions -= 1;
+            }
+            if matches!(self.config.load, LoadSignal::OutstandingAndSessions { .. }) {
+                self.refresh(pin.slot());
+            }
+        }
+    }
+
+    /// Pins a session to the backend at `slot` for good, with one more lease open.
+    pub(super) fn move_session(&mut self, session: Handle, from: BackendRef, slot: u32) {
+        self.unpin(from, self.sessions.is_idle(session));
+        let to = self.backends.at_mut(slot);
+        to.sessions += 1;
+        let to = to.info.reference;
+        self.sessions.set_pin(session, to, self.lifecycle.publications);
+        self.sessions.open_lease(session);
+    }
+
+    pub(super) fn note_repinned(&mut self, from: BackendRef, why: RepinReason) {
+        self.record(EventKind::SessionsRepinned { from, why, count: 1 });
+    }
+
+    /// Where a session whose pin is usable should rather go, by the options that are off by default.
+    #[cold]
+    pub(super) fn better_place(
+        &mut self,
+        session: Handle,
+        pin: BackendRef,
+        exclude: &[BackendRef],
+    ) -> Option<(u32, PickReason)> {
+        // Only idle sessions move: an execution that runs still needs its cache. A retry goes where it can.
+        if !self.sessions.is_idle(session) || !exclude.is_empty() {
+            return None;
+        }
+        let best = self.tournament.winner().filter(|best| *best != pin.slot())?;
+        if self.config.rebind_on_publish && self.sessions.publications(session) != self.lifecycle.publications {
+            self.note_repinned(pin, RepinReason::Published);
+            return Some((best, PickReason::Repin(RepinReason::Published)));
+        }
+        self.spills_to(session, pin, best).then(|| {
+            self.spills.1 += 1;
+            (best, PickReason::Spill)
+        })
+    }
+
+    /// Whether the pin is so crowded, and the context so short, that computing it again elsewhere pays.
+    fn spills_to(&mut self, session: Handle, pin: BackendRef, best: u32) -> bool {
+        let Some(spill) = self.config.spill else { return false };
+        let short = self
+            .sessions
+            .context_tokens(session)
+            .is_some_and(|tokens| tokens <= spill.max_context_tokens);
+        let share = |slot: u32| {
+            self.tournament.standing(slot).map(|standing| Share {
+                amount: standing.load,
+                capacity: standing.capacity,
+            })
+        };
+        let (Some(here), Some(there)) = (share(pin.slot()), share(best)) else {
+            return false;
+        };
+        let ready = self
+            .tournament
+            .standing(best)
+            .is_some_and(|standing| standing.tier == Tier::Ready);
+        let (ours, theirs) = (
+            self.backends.at(pin.slot()).outstanding,
+            self.backends.at(best).outstanding,
+        );
+        // Moving must not be worth moving back: at least a factor of two, and a margin.
+        let crowded = here.exceeds(spill.ratio.max(2), &there) && ours.saturating_sub(theirs) >= spill.margin;
+        if self.clock.since(self.spills.0) >= MINUTE {
+            self.spills = (self.clock, 0);
+        }
+        short && ready && crowded && self.spills.1 < spill.per_minute
+    }
+
+    /// Takes out at most `limit` sessions that were idle for longer than the TTL, longest first.
+    pub(super) fn expire_sessions(&mut self, limit: usize, now: Timestamp) {
+        let mut count = 0;
+        while count < limit
+            && let Some(session) = self.sessions.longest_idle()
+            && self.sessions.has_expired(session, now)
+        {
+            self.end_session(session);
+            count += 1;
+        }
+        self.note_expired(count);
+    }
+
+    pub(super) fn note_expired(&mut self, count: usize) {
+        if count > 0 {
+            self.totals.sessions_expired += count as u64;
+            self.record(EventKind::SessionsExpired { count: count as u64 });
+        }
+    }
+
+    /// Makes room for one session; false when none is idle.
+    pub(super) fn evict_session(&mut self) -> bool {
+        let Some(session) = self.sessions.longest_idle() else {
+            return false;
+        };
+        self.end_session(session);
+        self.totals.sessions_evicted += 1;
+        self.record(EventKind::SessionsEvicted { count: 1 });
+        true
+    }
+
+    /// Takes a session out of the table; returns its open leases.
+    pub(super) fn end_session(&mut self, session: Handle) -> u32 {
+        let Some(ended) = self.sessions.remove(session) else {
+            return 0;
+        };
+        self.unpin(ended.backend, ended.open_leases == 0);
+        ended.open_leases
+    }
+
+    /// Counts one session less on its backend, if that incarnation is not forgotten.
+    fn unpin(&mut self, reference: BackendRef, is_idle: bool) {
+        if let Some(backend) = self.backends.get_mut(reference) {
+            backend.sessions -= 1;
+            backend.idle_sessions -= u32::from(is_idle);
+            self.refresh(reference.slot());
+        }
+    }
+
+    /// Gives the slot of a removed incarnation without leases back.
+    pub(super) fn forget(&mut self, slot: u32) {
+        if let Some(backend) = self.backends.forget(slot) {
+            self.record(EventKind::BackendForgotten {
+                backend: Arc::clone(&backend.info),
+            });
+        }
+    }
+}
