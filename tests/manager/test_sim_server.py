@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -156,3 +156,14 @@ async def _status(web: aiohttp.ClientSession, url: str, body: object) -> int:
     async with web.request("GET" if body is None else "POST", url, json=body) as answer:
         await answer.read()
         return answer.status
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions", "/v1/completions"])
+async def test_no_choices_at_all_is_a_bad_request(web: aiohttp.ClientSession, path: str) -> None:
+    """``n`` below 1 is refused with its value, on every endpoint."""
+    body: dict[str, Any] = {"n": 0, "model": "sim", "prompt": "a", "messages": [{"role": "user", "content": "a"}]}
+    if path == "/generate":
+        body = {"text": "a", "sampling_params": {"n": 0}}
+    async with running_engine(SimConfig(time_scale=0)) as server, web.post(f"{server.url}{path}", json=body) as answer:
+        assert answer.status == 400
+        assert "n must be at least 1, got 0" in await answer.text()

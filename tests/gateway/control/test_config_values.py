@@ -84,6 +84,25 @@ def test_an_engine_id_is_unique_in_its_role() -> None:
     assert str(error) == "models.b.engines[0].id: 'x' is refused: models.a.engines[0] has the same id"
 
 
+@pytest.mark.parametrize(
+    ("host", "engine"),
+    [
+        ("127.0.0.1", "127.0.0.1:8080"),
+        ("127.0.0.1", "http://LOCALHOST:8080/"),
+        ("::1", "[::1]:8080"),
+        ("0.0.0.0", "127.0.0.1:8080"),
+        ("::", "[::1]:8080"),
+    ],
+)
+def test_a_gateway_in_front_of_itself_is_refused(host: str, engine: str) -> None:
+    """It would find itself alive and pass the first request round until it has no sockets."""
+    roles = (RoleConfig("rollout", (ModelConfig("a.b", (EngineConfig(engine),)),)),)
+    error = refused(GatewayConfig, roles, host, 8080, allow_unauthenticated=True)
+    assert error.where == 'roles.rollout.models."a.b".engines[0].url'
+    assert GatewayConfig(roles, host, 0, allow_unauthenticated=True).port == 0
+    assert GatewayConfig(roles, "10.0.0.1", 8080, allow_unauthenticated=True).host == "10.0.0.1"
+
+
 ENDPOINTS = (
     *("abort_request", "chat", "engines", "generate", "health", "live"),
     *("metrics", "openapi.json", "ready", "status", "ui", "v1", "workers"),

@@ -147,6 +147,10 @@ class RoleConfig:
         return self.models[0].name if len(self.models) == 1 else self.default_model
 
 
+_SAME_HOST = ({"127.0.0.1", "localhost"}, {"0.0.0.0", "::", "127.0.0.1", "localhost", "::1"})  # noqa: S104 -- compared
+"""Hosts that reach a listener on any of them."""
+
+
 @dataclass(frozen=True)
 class GatewayConfig:
     """A whole gateway: where it listens, its limits and timeouts, and what it serves.
@@ -201,6 +205,18 @@ class GatewayConfig:
         if not self.roles:
             raise ConfigError("roles", "nothing to serve; give at least one role")
         _refuse_duplicates("roles", "role", [role.name for role in self.roles])
+        self._refuse_own_address()
+
+    def _refuse_own_address(self) -> None:
+        # A gateway in front of itself finds itself alive and passes the first request round until it has no sockets.
+        hosts = {self.host} | next((names for names in _SAME_HOST if self.host in names), set())
+        own = {f"http://{f'[{host}]' if ':' in host else host}:{self.port}" for host in hosts}
+        for role in self.roles:
+            for model in role.models:
+                for index, engine in enumerate(model.engines):
+                    if self.port and engine.url in own:
+                        place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"
+                        raise ConfigError(place, f"{engine.url} is refused: it is the address of this gateway itself")
 
 
 def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:

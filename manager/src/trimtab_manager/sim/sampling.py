@@ -107,6 +107,8 @@ def _check_ranges(values: dict[str, Any], high: int | None) -> None:
         raise RequestError(f"top_p must be in (0, 1], got {values['top_p']}.")
     if not 0 <= values.get("min_p", 0.0) <= 1:
         raise RequestError(f"min_p must be in [0, 1], got {values['min_p']}.")
+    if values.get("n", 1) < 1:
+        raise RequestError(f"n must be at least 1, got {values['n']}.")
     top_k = values.get("top_k", -1)
     if top_k < 1 and top_k != -1:
         raise RequestError(f"top_k must be -1 (disable) or at least 1, got {top_k}.")
