@@ -94,7 +94,7 @@ async def test_starting_and_stopping_leaves_no_descriptor_and_no_thread(lab: Lab
     engine = await lab.engine(one())
     roles = [_core.Role("rollout", {"m": make_pool([engine])})]
 
-    async def life() -> int:
+    async def life() -> None:
         plane = _core.DataPlane.start(roles=roles)
         assert (await ask(plane.host, plane.port, "/generate")).status == 200
         await asyncio.to_thread(plane.shutdown, 1)
@@ -102,13 +102,14 @@ async def test_starting_and_stopping_leaves_no_descriptor_and_no_thread(lab: Lab
         await wait_until(lambda: engine.open_connections == 0, "the engine saw the end")
         del plane
         assert threads("trimtab") == []
-        return descriptors()
 
     gc.collect()  # what earlier tests left in reference cycles would end in between
-    before = await life()
+    await life()
+    before = descriptors()
     for _ in range(20):
-        after = await life()
-    assert after == before
+        await life()
+    # The thread that ran a shutdown may hold its data plane for a moment after it returned.
+    await wait_until(lambda: descriptors() <= before, "as few descriptors as after the first data plane")
 
 
 CLIENT = """
