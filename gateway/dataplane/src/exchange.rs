@@ -17,6 +17,7 @@ use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
 use router_core::lease::{Outcome, Settlement};
+use router_core::version::Published;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub(crate) struct Exchange {
     upstream: Arc<Upstream>,
     /// Open until the execution is settled.
     lease: Option<LeaseGuard>,
+    version: Option<Published>,
     link: Option<EngineLink>,
     /// What the connection had written before this request.
     written_before: u64,
@@ -60,6 +62,7 @@ impl Exchange {
         Self {
             plane: Arc::clone(plane),
             upstream,
+            version: lease.version(),
             lease: Some(lease),
             link: None,
             written_before: 0,
@@ -70,6 +73,11 @@ impl Exchange {
 
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
+    }
+
+    /// The weights that run it; `None` when none were published at its grant.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.version.map(|published| published.version)
     }
 
     /// Sends `request` and waits for the response head; on a refusal the lease is settled.
@@ -174,6 +182,8 @@ impl Exchange {
     /// Ends an execution that an engine may have run: its connection is closed, it is aborted by id, never replayed.
     pub(crate) fn break_off(&mut self, code: Code, what: &str) -> Failure {
         self.link = None;
+        // What it sent before is no sign of life after this.
+        self.upstream.forget_heard();
         // At once, so that the pool learns of the failure before it picks again.
         self.settle(Settlement::new(Outcome::Ambiguous));
         self.abort(None);
@@ -242,6 +252,7 @@ impl Exchange {
         Failure::new(code, message)
             .with_text("backend", &self.upstream.id)
             .of_backend(&self.upstream.id_header)
+            .of_version(self.version())
     }
 }
 

@@ -36,6 +36,7 @@ mod service;
 pub mod shared;
 mod socket;
 pub mod stats;
+mod terms;
 mod tracker;
 mod upstream;
 

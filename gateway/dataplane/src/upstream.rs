@@ -191,6 +191,11 @@ impl Upstream {
         }
     }
 
+    /// What was sent so far says nothing about what comes now.
+    pub(crate) fn forget_heard(&self) {
+        self.heard.store(false, Relaxed);
+    }
+
     /// A mark to ask later whether the engine sent anything since; see [`Upstream::heard_since`].
     pub(crate) fn heard_mark(&self) -> u64 {
         self.heard_rounds.load(Relaxed)

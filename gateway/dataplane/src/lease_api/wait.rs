@@ -33,7 +33,7 @@ impl LeaseApi {
     }
 
     /// Ready at `deadline`, or when the data plane no longer serves.
-    pub(super) async fn time_is_up(&self, deadline: Instant) {
+    pub(crate) async fn time_is_up(&self, deadline: Instant) {
         tokio::select! {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.leaving() => {}

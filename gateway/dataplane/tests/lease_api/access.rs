@@ -50,16 +50,25 @@ async fn r05_every_call_asks_for_the_key() {
         assert_eq!(anonymous.answer.header("www-authenticate"), Some("Bearer"));
         anonymous.refused(401, "unauthenticated");
         let wrong = line.replace("sesame", "sesam");
-        let error = router.send_raw(&authorised.replace(line, &wrong)).await.refused(403, "forbidden");
+        let error = router
+            .send_raw(&authorised.replace(line, &wrong))
+            .await
+            .refused(403, "forbidden");
         assert!(!error.to_string().contains("sesam"), "a key is in {error}");
         let reply = router.send_raw(&authorised).await;
-        assert!(!matches!(reply.status, 401 | 403 | 405), "{method} {path}: {}", reply.body);
+        assert!(
+            !matches!(reply.status, 401 | 403 | 405),
+            "{method} {path}: {}",
+            reply.body
+        );
         if path == "/fail" {
             reply.refused(422, "invalid_request");
         }
     }
     for path in ["/live", "/ready"] {
-        let reply = router.send_raw(&format!("GET {path} HTTP/1.1\r\nhost: g\r\n\r\n")).await;
+        let reply = router
+            .send_raw(&format!("GET {path} HTTP/1.1\r\nhost: g\r\n\r\n"))
+            .await;
         assert!(matches!(reply.status, 200 | 503), "{path}");
     }
     let after = router.pool.with(|pool, _| pool.statistics());
@@ -72,7 +81,9 @@ async fn r05_every_call_asks_for_the_key() {
 async fn r06_no_key_is_for_loopback_only() {
     let open = Router::start_with(PoolConfig::default(), |config| config.host = "0.0.0.0".to_owned()).await;
     let port = open.plane.local_addr().port();
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("connected");
     let request = open.request("GET", "", None);
     let reply = {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -120,9 +131,16 @@ async fn a6_1_g_a_restarted_router_is_noticed() {
         let mut body = body;
         body["expect_incarnation"] = other.clone();
         let error = router.post(path, body).await.refused(409, "router_restarted");
-        assert_eq!((&error["retryable"], &error["detail"]["incarnation"]), (&json!(false), &own), "{path}");
+        assert_eq!(
+            (&error["retryable"], &error["detail"]["incarnation"]),
+            (&json!(false), &own),
+            "{path}"
+        );
     }
-    for path in ["/backends/b0?expect_incarnation=x", "/senders/s?incarnation=1&expect_incarnation=x"] {
+    for path in [
+        "/backends/b0?expect_incarnation=x",
+        "/senders/s?incarnation=1&expect_incarnation=x",
+    ] {
         router.delete(path).await.refused(409, "router_restarted");
     }
     assert_eq!(router.get("").await.ok()["revision"], before);

@@ -37,11 +37,12 @@ async fn r02_a_list_is_atomic() {
         router.post("/backends", body).await.refused(422, code);
         assert_eq!(router.get("").await.ok()["backends"], json!([]));
     }
-    let with = |capacity: f64, replace: bool| {
-        json!({"backends": [{"id": "b", "address": "h:1", "capacity": capacity}], "replace": replace})
-    };
+    let with = |capacity: f64, replace: bool| json!({"backends": [{"id": "b", "address": "h:1", "capacity": capacity}], "replace": replace});
     router.post("/backends", with(1.0, false)).await.ok();
-    router.post("/backends", with(2.0, false)).await.refused(409, "idempotency_conflict");
+    router
+        .post("/backends", with(2.0, false))
+        .await
+        .refused(409, "idempotency_conflict");
     assert_eq!(router.get("").await.ok()["backends"][0]["capacity"], 1.0);
     let replaced = router.post("/backends", with(2.0, true)).await.ok();
     assert_eq!(replaced["backends"][0]["capacity"], 2.0);
@@ -55,17 +56,25 @@ async fn r04_a_removal_waits_for_what_runs() {
     router.populate(1).await;
     let lease = router.acquire(1, json!({"session": "k"})).await.ok();
     let error = router.delete("/backends/b0").await.refused(409, "backend_busy");
-    assert_eq!((&error["detail"]["outstanding"], &error["retryable"]), (&json!(1), &json!(true)));
+    assert_eq!(
+        (&error["detail"]["outstanding"], &error["retryable"]),
+        (&json!(1), &json!(true))
+    );
     assert_eq!(router.get("").await.ok()["backends"][0]["draining"], true);
     router.acquire(2, json!({})).await.refused(425, "no_eligible_backend");
 
     let mut waiting = crate::support::client::Client::connect(&router.plane).await;
     let open = router.plane.statistics().open_requests;
-    waiting.send(router.request("DELETE", "/backends/b0?drain_ms=20000", None)).await;
+    waiting
+        .send(router.request("DELETE", "/backends/b0?drain_ms=20000", None))
+        .await;
     eventually("the removal waits", || router.plane.statistics().open_requests > open).await;
     router.settle(&lease, "completed").await.ok();
     let removed = crate::kit::reply(waiting).await.ok();
-    assert_eq!((&removed["removed"], &removed["already"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&removed["removed"], &removed["already"]),
+        (&json!(true), &json!(false))
+    );
     assert_eq!(router.get("").await.ok()["backends"], json!([]));
     router.finish().await;
 }
@@ -81,7 +90,10 @@ async fn i6_a_repeated_removal_spares_the_next_incarnation() {
     assert_eq!(router.delete(&path).await.ok()["already"], true);
     assert_eq!(router.delete("/backends/b0").await.ok()["already"], true);
     router.delete("/backends/b9").await.refused(404, "unknown_backend");
-    router.delete("/backends/b0?generation=77").await.refused(404, "unknown_backend");
+    router
+        .delete("/backends/b0?generation=77")
+        .await
+        .refused(404, "unknown_backend");
 
     router.populate(1).await;
     assert_eq!(router.delete(&path).await.ok()["already"], true);

@@ -20,7 +20,10 @@ async fn each_has_its_own_answer() {
     ]});
     let statuses = |answer: &Value| -> Vec<u64> {
         let results = answer["results"].as_array().expect("results");
-        results.iter().map(|result| result["status"].as_u64().expect("a status")).collect()
+        results
+            .iter()
+            .map(|result| result["status"].as_u64().expect("a status"))
+            .collect()
     };
     let first = router.post("/leases:batch", batch.clone()).await.ok();
     assert_eq!(statuses(&first), [200, 200, 409, 404, 422, 409, 422]);
@@ -30,9 +33,15 @@ async fn each_has_its_own_answer() {
     let second = router.post("/leases:batch", batch).await.ok();
     assert_eq!(statuses(&second), statuses(&first));
     assert_eq!(second["results"][0]["body"]["already"], true);
-    assert_eq!(second["results"][1]["body"]["lease_id"], first["results"][1]["body"]["lease_id"]);
+    assert_eq!(
+        second["results"][1]["body"]["lease_id"],
+        first["results"][1]["body"]["lease_id"]
+    );
     assert_eq!(router.outstanding(), 1);
-    assert_eq!(router.post("/leases:batch", json!({"requests": []})).await.ok()["results"], json!([]));
+    assert_eq!(
+        router.post("/leases:batch", json!({"requests": []})).await.ok()["results"],
+        json!([])
+    );
     router.finish().await;
 }
 
@@ -65,10 +74,18 @@ async fn waiting_together() {
 async fn batches_are_bounded() {
     let router = Router::start().await;
     router.populate(1).await;
-    let requests: Vec<Value> = (1..=1025).map(|seq| json!({"acquire": acquire_body(seq, json!({}))})).collect();
-    router.post("/leases:batch", json!({ "requests": requests })).await.refused(422, "invalid_request");
+    let requests: Vec<Value> = (1..=1025)
+        .map(|seq| json!({"acquire": acquire_body(seq, json!({}))}))
+        .collect();
+    router
+        .post("/leases:batch", json!({ "requests": requests }))
+        .await
+        .refused(422, "invalid_request");
     assert_eq!(router.outstanding(), 0);
-    let answer = router.post("/leases:batch", json!({ "requests": &requests[..1024] })).await.ok();
+    let answer = router
+        .post("/leases:batch", json!({ "requests": &requests[..1024] }))
+        .await
+        .ok();
     assert_eq!(answer["results"].as_array().map(Vec::len), Some(1024));
     assert_eq!(router.outstanding(), 1024);
     router.finish().await;

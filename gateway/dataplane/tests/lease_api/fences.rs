@@ -10,22 +10,40 @@ async fn i5_a_fence_holds() {
     router.populate(2).await;
     router.attach("e", "eval").await;
     let running = router.acquire(1, json!({"session": "k"})).await.ok();
-    let fence = router.post("/fence", json!({"owner": "o", "reason": "pause"})).await.ok();
-    assert_eq!((&fence["outstanding"], &fence["fences"]), (&json!(1), &json!(["pause"])));
+    let fence = router
+        .post("/fence", json!({"owner": "o", "reason": "pause"}))
+        .await
+        .ok();
+    assert_eq!(
+        (&fence["outstanding"], &fence["fences"]),
+        (&json!(1), &json!(["pause"]))
+    );
     assert_eq!(fence["per_backend"][running["backend"].as_str().expect("an id")], 1);
     let error = router.acquire(2, json!({})).await.refused(425, "fenced");
-    assert_eq!((&error["detail"]["owner"], &error["detail"]["fences"]), (&json!("o"), &json!(["pause"])));
+    assert_eq!(
+        (&error["detail"]["owner"], &error["detail"]["fences"]),
+        (&json!("o"), &json!(["pause"]))
+    );
     assert_eq!(error["retryable"], true);
 
     let eval = json!({"sender": "e", "incarnation": "1", "seq": 1});
     let other = router.post("/leases", eval).await.ok();
     router.settle(&other, "completed").await.ok();
     router.settle(&running, "completed").await.ok();
-    router.post("/fence", json!({"owner": "o", "reason": "update"})).await.ok();
-    let open = router.post("/unfence", json!({"owner": "o", "reason": "pause"})).await.ok();
+    router
+        .post("/fence", json!({"owner": "o", "reason": "update"}))
+        .await
+        .ok();
+    let open = router
+        .post("/unfence", json!({"owner": "o", "reason": "pause"}))
+        .await
+        .ok();
     assert_eq!(open["fences"], json!(["update"]));
     router.acquire(2, json!({})).await.refused(425, "fenced");
-    router.post("/unfence", json!({"owner": "o", "reason": "update"})).await.ok();
+    router
+        .post("/unfence", json!({"owner": "o", "reason": "update"}))
+        .await
+        .ok();
     router.acquire(2, json!({})).await.ok();
     router.finish().await;
 }
@@ -62,13 +80,22 @@ async fn a6_3_b_only_who_acknowledged_is_served() {
     router.populate(1).await;
     router.post("/updates/u-1/publish", json!({"version": 1})).await.ok();
     let acknowledged: Value = router.post("/owners/o/ack", json!({"version": 1})).await.ok();
-    assert_eq!((&acknowledged["acknowledged"], &acknowledged["owner"]), (&json!(1), &json!("o")));
+    assert_eq!(
+        (&acknowledged["acknowledged"], &acknowledged["owner"]),
+        (&json!(1), &json!("o"))
+    );
     router.acquire(1, json!({})).await.ok();
     let late = json!({"sender": "e", "owner": "eval", "incarnation": "1"});
     router.post("/senders", late).await.ok();
     let eval = json!({"sender": "e", "incarnation": "1", "seq": 1});
-    let error = router.post("/leases", eval.clone()).await.refused(425, "version_not_acked");
-    assert_eq!((&error["detail"]["owner"], &error["detail"]["published"]), (&json!("eval"), &json!(1)));
+    let error = router
+        .post("/leases", eval.clone())
+        .await
+        .refused(425, "version_not_acked");
+    assert_eq!(
+        (&error["detail"]["owner"], &error["detail"]["published"]),
+        (&json!("eval"), &json!(1))
+    );
     router.post("/owners/eval/ack", json!({"version": 1})).await.ok();
     assert_eq!(router.post("/leases", eval).await.ok()["weight_version"], 1);
     router.finish().await;

@@ -12,11 +12,17 @@ async fn a6_1_a_same_key_same_lease() {
     assert_eq!(first["replayed"], false);
     for _ in 0..3 {
         let again = router.acquire(1, json!({"session": "k"})).await.ok();
-        assert_eq!((&again["lease_id"], &again["backend"]), (&first["lease_id"], &first["backend"]));
+        assert_eq!(
+            (&again["lease_id"], &again["backend"]),
+            (&first["lease_id"], &first["backend"])
+        );
         assert_eq!(again["replayed"], true);
     }
     router.post("/fence", json!({"owner": "o", "reason": "r"})).await.ok();
-    assert_eq!(router.acquire(1, json!({"session": "k"})).await.ok()["lease_id"], first["lease_id"]);
+    assert_eq!(
+        router.acquire(1, json!({"session": "k"})).await.ok()["lease_id"],
+        first["lease_id"]
+    );
     router.acquire(2, json!({"session": "k"})).await.refused(425, "fenced");
     assert_eq!(router.outstanding(), 1);
     router.settle(&first, "completed").await.ok();
@@ -31,11 +37,20 @@ async fn a6_1_b_concurrent_duplicates() {
     router.populate(3).await;
     let mut clients = Vec::new();
     for _ in 0..16 {
-        clients.push(router.begin("/leases", acquire_body(1, json!({"session": "k", "wait_ms": 1000}))).await);
+        clients.push(
+            router
+                .begin("/leases", acquire_body(1, json!({"session": "k", "wait_ms": 1000})))
+                .await,
+        );
     }
     let mut leases = std::collections::HashSet::new();
     for client in clients {
-        leases.insert(reply(client).await.ok()["lease_id"].as_str().expect("a lease").to_owned());
+        leases.insert(
+            reply(client).await.ok()["lease_id"]
+                .as_str()
+                .expect("a lease")
+                .to_owned(),
+        );
     }
     assert_eq!((leases.len(), router.outstanding()), (1, 1));
     router.finish().await;
@@ -67,9 +82,15 @@ async fn a6_1_d_no_ghost_leases() {
     let lease = router.acquire(1, json!({})).await.ok();
     router.settle(&lease, "completed").await.ok();
     let error = router.acquire(1, json!({})).await.refused(409, "request_settled");
-    assert_eq!((&error["detail"]["outcome"], &error["retryable"]), (&json!("completed"), &json!(false)));
+    assert_eq!(
+        (&error["detail"]["outcome"], &error["retryable"]),
+        (&json!("completed"), &json!(false))
+    );
     let heartbeat = json!({"incarnation": "1", "settled": [[1, 1]]});
-    assert_eq!(router.post("/senders/s/heartbeat", heartbeat).await.ok()["tombstones"], 0);
+    assert_eq!(
+        router.post("/senders/s/heartbeat", heartbeat).await.ok()["tombstones"],
+        0
+    );
     router.acquire(1, json!({})).await.refused(409, "stale_request");
     assert_eq!(router.outstanding(), 0);
     router.finish().await;
@@ -84,13 +105,22 @@ async fn a6_1_e_settled_once() {
     assert_eq!(router.settle(&first, "completed").await.ok()["already"], false);
     let second = router.acquire(2, json!({"session": "k"})).await.ok();
     let again = router.settle(&first, "completed").await.ok();
-    assert_eq!((&again["already"], &again["outcome"]), (&json!(true), &json!("completed")));
+    assert_eq!(
+        (&again["already"], &again["outcome"]),
+        (&json!(true), &json!("completed"))
+    );
     let error = router.settle(&first, "failed").await.refused(409, "outcome_conflict");
-    assert_eq!((&error["detail"]["recorded"], &error["detail"]["reported"]), (&json!("completed"), &json!("failed")));
+    assert_eq!(
+        (&error["detail"]["recorded"], &error["detail"]["reported"]),
+        (&json!("completed"), &json!("failed"))
+    );
     assert_eq!(router.outstanding(), 1, "the duplicate ended the next lease");
     router.settle(&second, "completed").await.ok();
     for unknown in ["ffffffffffffffff", "nonsense"] {
-        router.settle(&json!({"lease_id": unknown}), "completed").await.refused(404, "unknown_lease");
+        router
+            .settle(&json!({"lease_id": unknown}), "completed")
+            .await
+            .refused(404, "unknown_lease");
     }
     router.finish().await;
 }
@@ -101,10 +131,16 @@ async fn a6_1_h_another_body() {
     let router = Router::start().await;
     router.populate(2).await;
     let first = router.acquire(1, json!({"session": "k"})).await.ok();
-    router.acquire(1, json!({"session": "other"})).await.refused(409, "idempotency_conflict");
+    router
+        .acquire(1, json!({"session": "other"}))
+        .await
+        .refused(409, "idempotency_conflict");
     router.acquire(1, json!({})).await.refused(409, "idempotency_conflict");
     // Which backends to avoid is a hint, not part of what is asked for.
-    let again = router.acquire(1, json!({"session": "k", "exclude": ["b0", "gone"]})).await.ok();
+    let again = router
+        .acquire(1, json!({"session": "k", "exclude": ["b0", "gone"]}))
+        .await
+        .ok();
     assert_eq!(again["lease_id"], first["lease_id"]);
     assert_eq!(router.outstanding(), 1);
     router.finish().await;
@@ -135,13 +171,22 @@ async fn a6_1_j_published_once() {
     let router = Router::versioned().await;
     router.populate(1).await;
     let publish = json!({"version": 5});
-    assert_eq!(router.post("/updates/u-5/publish", publish.clone()).await.ok()["replayed"], false);
+    assert_eq!(
+        router.post("/updates/u-5/publish", publish.clone()).await.ok()["replayed"],
+        false
+    );
     router.post("/owners/o/ack", json!({"version": 5})).await.ok();
     let lease = router.acquire(1, json!({})).await.ok();
     assert_eq!(lease["weight_version"], 5);
-    assert_eq!(router.post("/updates/u-5/publish", publish).await.ok()["replayed"], true);
+    assert_eq!(
+        router.post("/updates/u-5/publish", publish).await.ok()["replayed"],
+        true
+    );
     assert_eq!(router.outstanding(), 1);
-    router.post("/updates/u-5/publish", json!({"version": 6})).await.refused(409, "idempotency_conflict");
+    router
+        .post("/updates/u-5/publish", json!({"version": 6}))
+        .await
+        .refused(409, "idempotency_conflict");
     router.settle(&lease, "completed").await.ok();
     router.finish().await;
 }

@@ -37,7 +37,12 @@ impl Reply {
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
-        assert_eq!(self.body["incarnation"].as_str().map(str::len), Some(32), "{}", self.body);
+        assert_eq!(
+            self.body["incarnation"].as_str().map(str::len),
+            Some(32),
+            "{}",
+            self.body
+        );
         assert!(self.body["revision"].is_u64(), "{}", self.body);
         self.body
     }
@@ -45,7 +50,12 @@ impl Reply {
     /// The error object of a call that was refused so.
     #[track_caller]
     pub(crate) fn refused(self, status: u16, code: &str) -> Value {
-        assert_eq!((self.status, &self.body["error"]["code"]), (status, &json!(code)), "{}", self.body);
+        assert_eq!(
+            (self.status, &self.body["error"]["code"]),
+            (status, &json!(code)),
+            "{}",
+            self.body
+        );
         assert_eq!(self.answer.header("x-trimtab-error"), Some(code));
         let error = self.body["error"].clone();
         let retryable = error["retryable"].as_bool().expect("a verdict");
@@ -149,7 +159,8 @@ impl Router {
 
     pub(crate) async fn settle(&self, lease: &Value, outcome: &str) -> Reply {
         let id = lease["lease_id"].as_str().expect("a lease");
-        self.post(&format!("/leases/{id}/settle"), json!({ "outcome": outcome })).await
+        self.post(&format!("/leases/{id}/settle"), json!({ "outcome": outcome }))
+            .await
     }
 
     pub(crate) fn outstanding(&self) -> u32 {

@@ -26,7 +26,10 @@ async fn every_first_answer_is_lost() {
     twice(&router, "/owners", json!({"owner": "o"})).await;
     let sender = json!({"sender": "s", "owner": "o", "incarnation": "1"});
     assert_eq!(twice(&router, "/senders", sender).await["already"], true);
-    assert_eq!(twice(&router, "/updates/u-1/publish", json!({"version": 1})).await["replayed"], true);
+    assert_eq!(
+        twice(&router, "/updates/u-1/publish", json!({"version": 1})).await["replayed"],
+        true
+    );
     twice(&router, "/owners/o/ack", json!({"version": 1})).await;
 
     let acquire = json!({"sender": "s", "incarnation": "1", "seq": 1, "session": "k", "wait_ms": 5000});
@@ -35,15 +38,26 @@ async fn every_first_answer_is_lost() {
     let settle = format!("/leases/{}/settle", lease["lease_id"].as_str().expect("a lease"));
     let settled = twice(&router, &settle, json!({"outcome": "completed", "output_tokens": 5})).await;
     assert_eq!((&settled["already"], router.outstanding()), (&json!(true), 0));
-    twice(&router, "/senders/s/heartbeat", json!({"incarnation": "1", "settled": [[1, 1]]})).await;
+    twice(
+        &router,
+        "/senders/s/heartbeat",
+        json!({"incarnation": "1", "settled": [[1, 1]]}),
+    )
+    .await;
 
     let fence = json!({"owner": "o", "reason": "pause", "op_id": "f"});
     assert_eq!(twice(&router, "/fence", fence).await["fences"], json!(["pause"]));
     let begun = twice(&router, "/updates", json!({"update_id": "u-2", "to_version": 2})).await;
     assert_eq!((&begun["replayed"], &begun["pool_gen"]), (&json!(true), &json!(1)));
-    assert_eq!(twice(&router, "/updates/u-2/drain", json!({"wait_ms": 5000})).await["phase"], "updating");
+    assert_eq!(
+        twice(&router, "/updates/u-2/drain", json!({"wait_ms": 5000})).await["phase"],
+        "updating"
+    );
     twice(&router, "/updates/u-2/resume", json!({})).await;
-    assert_eq!(twice(&router, "/updates/u-2/publish", json!({"version": 2})).await["version"], 2);
+    assert_eq!(
+        twice(&router, "/updates/u-2/publish", json!({"version": 2})).await["version"],
+        2
+    );
     twice(&router, "/owners/o/ack", json!({"version": 2})).await;
     let unfence = json!({"owner": "o", "reason": "pause", "op_id": "g"});
     assert_eq!(twice(&router, "/unfence", unfence).await["fences"], json!([]));
@@ -66,7 +80,16 @@ async fn every_first_answer_is_lost() {
     twice(&router, "/close", json!({"reason": "over"})).await;
 
     let pool = router.get("").await.ok();
-    assert_eq!((&pool["counts"]["outcomes"]["completed"], &pool["counts"]["output_tokens"]), (&json!(3), &json!(5)));
-    assert_eq!((&pool["state"], &pool["pool_gen"], &pool["counts"]["leases"]), (&json!("closed"), &json!(1), &json!(0)));
+    assert_eq!(
+        (
+            &pool["counts"]["outcomes"]["completed"],
+            &pool["counts"]["output_tokens"]
+        ),
+        (&json!(3), &json!(5))
+    );
+    assert_eq!(
+        (&pool["state"], &pool["pool_gen"], &pool["counts"]["leases"]),
+        (&json!("closed"), &json!(1), &json!(0))
+    );
     router.finish().await;
 }

@@ -15,30 +15,88 @@ async fn bodies_are_strict() {
         ("/leases", "{]", 400, "column"),
         ("/leases", "[]", 422, "invalid length"),
         ("/leases", "{}", 422, "`sender`"),
-        ("/leases", r#"{"sender":"s","incarnation":"1","seq":1,"sesion":"k"}"#, 422, "`sesion`"),
+        (
+            "/leases",
+            r#"{"sender":"s","incarnation":"1","seq":1,"sesion":"k"}"#,
+            422,
+            "`sesion`",
+        ),
         ("/leases", r#"{"sender":"s","incarnation":"1","seq":-1}"#, 422, "-1"),
         ("/leases", r#"{"sender":"s","incarnation":"1","seq":1.5}"#, 422, "1.5"),
-        ("/leases", r#"{"sender":"s","incarnation":"1","seq":"1"}"#, 422, "string"),
-        ("/leases", r#"{"sender":"s","incarnation":"1","seq":1,"wait_ms":30001}"#, 422, "wait_ms"),
-        ("/leases", r#"{"sender":"s","incarnation":"1","seq":1,"settled":[[1]]}"#, 422, "length"),
-        ("/leases", r#"{"sender":"s","sender":"t","incarnation":"1","seq":1}"#, 422, "duplicate field `sender`"),
-        ("/leases", r#"{"sender":"s","incarnation":"1","seq":1,"session":""}"#, 422, "session key"),
-        ("/backends", r#"{"backends":[{"address":"h:1","capacity":1,"weight":2}]}"#, 422, "`weight`"),
+        (
+            "/leases",
+            r#"{"sender":"s","incarnation":"1","seq":"1"}"#,
+            422,
+            "string",
+        ),
+        (
+            "/leases",
+            r#"{"sender":"s","incarnation":"1","seq":1,"wait_ms":30001}"#,
+            422,
+            "wait_ms",
+        ),
+        (
+            "/leases",
+            r#"{"sender":"s","incarnation":"1","seq":1,"settled":[[1]]}"#,
+            422,
+            "length",
+        ),
+        (
+            "/leases",
+            r#"{"sender":"s","sender":"t","incarnation":"1","seq":1}"#,
+            422,
+            "duplicate field `sender`",
+        ),
+        (
+            "/leases",
+            r#"{"sender":"s","incarnation":"1","seq":1,"session":""}"#,
+            422,
+            "session key",
+        ),
+        (
+            "/backends",
+            r#"{"backends":[{"address":"h:1","capacity":1,"weight":2}]}"#,
+            422,
+            "`weight`",
+        ),
         ("/backends", r#"{"backends":[{"address":"h:1"}]}"#, 422, "`capacity`"),
         ("/updates", r#"{"update_id":"u","kind":"lora"}"#, 422, "`lora`"),
         ("/updates/u/drain", r#"{"wait_ms":99999}"#, 422, "wait_ms"),
         ("/fence", r#"{"owner":"nobody","reason":"r"}"#, 422, "nobody"),
         ("/fence", r#"{"owner":"o"}"#, 422, "`reason`"),
-        ("/leases/0000000000000000/settle", r#"{"outcome":"fine"}"#, 422, "completed, aborted"),
-        ("/leases/0000000000000000/settle", r#"{"outcome":"completed","settled":[[1,1]]}"#, 422, "go together"),
-        ("/leases/0000000000000000/settle", r#"{"outcome":"completed","lease_id":"x"}"#, 422, "in the path"),
+        (
+            "/leases/0000000000000000/settle",
+            r#"{"outcome":"fine"}"#,
+            422,
+            "completed, aborted",
+        ),
+        (
+            "/leases/0000000000000000/settle",
+            r#"{"outcome":"completed","settled":[[1,1]]}"#,
+            422,
+            "go together",
+        ),
+        (
+            "/leases/0000000000000000/settle",
+            r#"{"outcome":"completed","lease_id":"x"}"#,
+            422,
+            "in the path",
+        ),
         ("/leases:batch", r#"{"requests":[{"release":{}}]}"#, 422, "`release`"),
-        ("/leases:batch", r#"{"requests":[{"acquire":{"sender":"s"}}]}"#, 422, "`incarnation`"),
+        (
+            "/leases:batch",
+            r#"{"requests":[{"acquire":{"sender":"s"}}]}"#,
+            422,
+            "`incarnation`",
+        ),
     ] {
         let request = router.request("POST", path, None);
         let request = request.replace("content-length: 0", &format!("content-length: {}", body.len())) + body;
         let error = router.send_raw(&request).await.refused(status, "invalid_request");
-        assert!(error["message"].as_str().expect("text").contains(says), "{path} {body}: {error}");
+        assert!(
+            error["message"].as_str().expect("text").contains(says),
+            "{path} {body}: {error}"
+        );
     }
     assert_eq!(router.get("").await.ok()["revision"], before);
     assert_eq!(router.outstanding(), 0);
@@ -71,8 +129,17 @@ async fn wrong_addresses() {
     }
     let reply = Reply::of(client.ask(router.request("GET", "/leases", None)).await);
     assert_eq!(reply.answer.header("allow"), Some("POST"));
-    let reply = Reply::of(client.ask(router.request("GET", "/v1/router/pools/r/other", None)).await);
-    assert!(reply.refused(404, "unknown_pool")["message"].as_str().expect("text").contains("pools: r/m"));
+    let reply = Reply::of(
+        client
+            .ask(router.request("GET", "/v1/router/pools/r/other", None))
+            .await,
+    );
+    assert!(
+        reply.refused(404, "unknown_pool")["message"]
+            .as_str()
+            .expect("text")
+            .contains("pools: r/m")
+    );
     drop(client);
     router.finish().await;
 }
@@ -87,7 +154,9 @@ async fn bodies_are_bounded() {
     assert_eq!(error["detail"]["max_body_bytes"], 16_777_216);
 
     let mut client = Client::connect(&router.plane).await;
-    client.send(head.replace("content-length: 0", "transfer-encoding: chunked")).await;
+    client
+        .send(head.replace("content-length: 0", "transfer-encoding: chunked"))
+        .await;
     let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, " ".repeat(1 << 20));
     // The answer may come, and the connection end, before all of it is written.
     for _ in 0..17 {
@@ -121,7 +190,10 @@ async fn one_connection_serves_many_calls() {
         let path = format!("/leases/{}/settle", lease["lease_id"].as_str().expect("a lease"));
         let body = json!({"outcome": "completed", "output_tokens": 3});
         let settled = Reply::of(client.ask(router.request("POST", &path, Some(&body))).await).ok();
-        assert_eq!((&settled["outcome"], &settled["already"]), (&json!("completed"), &json!(false)));
+        assert_eq!(
+            (&settled["outcome"], &settled["already"]),
+            (&json!("completed"), &json!(false))
+        );
     }
     drop(client);
     let pool = router.get("").await.ok();

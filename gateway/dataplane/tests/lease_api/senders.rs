@@ -9,12 +9,18 @@ async fn only_the_attached_process_is_served() {
     let router = Router::start().await;
     router.populate(1).await;
     let again = router.attach("s", "o").await;
-    assert_eq!((&again["already"], &again["state"], &again["ttl_ms"]), (&json!(true), &json!("serving"), &json!(120_000)));
+    assert_eq!(
+        (&again["already"], &again["state"], &again["ttl_ms"]),
+        (&json!(true), &json!("serving"), &json!(120_000))
+    );
     for (sender, incarnation) in [("s", "2"), ("t", "1")] {
         let body = json!({"sender": sender, "incarnation": incarnation, "seq": 1});
         router.post("/leases", body).await.refused(404, "unknown_sender");
         let heartbeat = json!({"incarnation": incarnation});
-        router.post(&format!("/senders/{sender}/heartbeat"), heartbeat).await.refused(404, "unknown_sender");
+        router
+            .post(&format!("/senders/{sender}/heartbeat"), heartbeat)
+            .await
+            .refused(404, "unknown_sender");
     }
     router.finish().await;
 }
@@ -56,14 +62,20 @@ async fn a6_5_intervals_delete_records() {
     let status = beat(json!([[3, 4]])).await;
     assert_eq!((&status["held"], &status["tombstones"]), (&json!(1), &json!(1)));
     let status = beat(json!([[2, 2]])).await;
-    assert_eq!((&status["tombstones"], &status["settled"]), (&json!(0), &json!([[2, 4]])));
+    assert_eq!(
+        (&status["tombstones"], &status["settled"]),
+        (&json!(0), &json!([[2, 4]]))
+    );
     // The first is still open: it is below every interval and stays.
     assert_eq!(router.acquire(1, json!({})).await.ok()["replayed"], true);
     let path = format!("/leases/{}/settle", leases[0]["lease_id"].as_str().expect("a lease"));
     router.post(&path, json!({"outcome": "completed"})).await.ok();
     let lease = router.acquire(5, json!({"settled": [[1, 4]]})).await.ok();
     let pool = router.get("").await.ok();
-    assert_eq!((&pool["counts"]["tombstones"], &pool["counts"]["leases"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        (&pool["counts"]["tombstones"], &pool["counts"]["leases"]),
+        (&json!(0), &json!(1))
+    );
     assert_eq!(pool["senders"][0]["settled"], json!([[1, 4]]));
     router.settle(&lease, "completed").await.ok();
     router.finish().await;

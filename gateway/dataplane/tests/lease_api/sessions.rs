@@ -12,14 +12,20 @@ async fn t04_t10_sessions_belong_to_senders() {
     let first = router.acquire(1, json!({"session": "17:0-0"})).await.ok();
     assert_eq!((&first["sticky"], &first["reason"]), (&json!(false), &json!("new")));
     let second = router.acquire(2, json!({"session": "17:0-0"})).await.ok();
-    assert_eq!((&second["sticky"], &second["backend"]), (&json!(true), &first["backend"]));
+    assert_eq!(
+        (&second["sticky"], &second["backend"]),
+        (&json!(true), &first["backend"])
+    );
     let body = json!({"sender": "e", "incarnation": "1", "seq": 1, "session": "17:0-0"});
     let other = router.post("/leases", body).await.ok();
     assert_eq!(other["sticky"], false);
     assert_ne!(other["backend"], first["backend"]);
     let unpinned = router.acquire(3, json!({})).await.ok();
     assert_eq!(unpinned["reason"], "no_session");
-    assert_eq!(unpinned["url"], json!(format!("http://{}", unpinned["authority"].as_str().expect("text"))));
+    assert_eq!(
+        unpinned["url"],
+        json!(format!("http://{}", unpinned["authority"].as_str().expect("text")))
+    );
     let avoided = router.acquire(4, json!({"exclude": ["b0", "b1", "b2"]})).await.ok();
     assert_eq!(avoided["backend"], "b3");
     router.finish().await;
@@ -33,13 +39,22 @@ async fn t09_closing() {
     let lease = router.acquire(1, json!({"session": "a/ä b"})).await.ok();
     let path = "/sessions/a%2F%C3%A4%20b/close";
     let foreign = router.post(path, json!({})).await.ok();
-    assert_eq!((&foreign["closed"], &foreign["open_leases"]), (&json!(false), &json!(0)));
+    assert_eq!(
+        (&foreign["closed"], &foreign["open_leases"]),
+        (&json!(false), &json!(0))
+    );
     let closed = router.post(path, json!({"sender": "s"})).await.ok();
     assert_eq!((&closed["closed"], &closed["open_leases"]), (&json!(true), &json!(1)));
     let again = router.post(path, json!({"sender": "s"})).await.ok();
     assert_eq!(again["closed"], false);
-    router.post(path, json!({"sender": "nobody"})).await.refused(404, "unknown_sender");
+    router
+        .post(path, json!({"sender": "nobody"}))
+        .await
+        .refused(404, "unknown_sender");
     router.settle(&lease, "completed").await.ok();
-    assert_eq!(router.acquire(2, json!({"session": "a/ä b"})).await.ok()["reason"], "new");
+    assert_eq!(
+        router.acquire(2, json!({"session": "a/ä b"})).await.ok()["reason"],
+        "new"
+    );
     router.finish().await;
 }
