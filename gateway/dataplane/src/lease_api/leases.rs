@@ -4,7 +4,7 @@ use super::error::{Problem, Refusal, Side};
 use super::memory::Trouble;
 use super::query::check_wait;
 use super::reply::{Stamp, milliseconds};
-use super::request::{Acquire, Settle};
+use super::request::{Acquire, ObservedVersion, Settle};
 use super::{Context, Stamped};
 use crate::answer::Answer;
 use crate::parked::ParkedCall;
@@ -193,10 +193,7 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Resu
 }
 
 fn differs(pool: &Pool, body: &Settle) -> bool {
-    let observed = body
-        .observed_weight_version
-        .as_ref()
-        .and_then(|version| version.number());
+    let observed = body.observed_weight_version.as_ref().and_then(ObservedVersion::number);
     matches!((observed, pool.published()), (Some(observed), Some(published)) if observed != published.version)
 }
 

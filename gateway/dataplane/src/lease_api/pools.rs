@@ -8,6 +8,8 @@ use super::wait::{Changes, Ended};
 use super::{ApiPool, Context, LeaseApi, Stamped, view};
 use crate::answer::Answer;
 use http::{Response, StatusCode};
+use router_core::pool::Pool;
+use router_core::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -62,7 +64,7 @@ pub(super) fn fail(context: Context<'_>, body: &Reason) -> Result<Response<Answe
 
 /// Ends a pool in good order.
 pub(super) fn close(context: Context<'_>, body: &ClosePool) -> Result<Response<Answer>, Refusal> {
-    let answer = end(context, |pool, now| pool.close(now))?;
+    let answer = end(context, Pool::close)?;
     if let Some(reason) = &body.reason {
         context
             .pool
@@ -74,10 +76,7 @@ pub(super) fn close(context: Context<'_>, body: &ClosePool) -> Result<Response<A
     Ok(answer)
 }
 
-fn end(
-    context: Context<'_>,
-    operation: impl FnOnce(&mut router_core::pool::Pool, router_core::time::Timestamp),
-) -> Result<Response<Answer>, Refusal> {
+fn end(context: Context<'_>, operation: impl FnOnce(&mut Pool, Timestamp)) -> Result<Response<Answer>, Refusal> {
     let ended: Stamped<Value> = context
         .run(|pool, now| {
             operation(pool, now);

@@ -102,9 +102,9 @@ async fn a6_5_g_leaving_the_queue() {
             .await;
         router.parked(1).await;
         if seq % 2 == 0 {
-            client.reset()
+            client.reset();
         } else {
-            drop(client)
+            drop(client);
         }
         router.parked(0).await;
     }
