@@ -1,9 +1,13 @@
 """trimtab: session-sticky, capacity-normalised routing for SGLang rollouts.
 
-``Router`` is the in-process router; the gateway (``trimtab serve``) puts the same core behind HTTP.
+``Router`` is the in-process router; the gateway (``trimtab serve``) puts the same core behind HTTP, where
+``RouterClient``, ``SyncRouterClient`` and ``RouterAdmin`` (the extra ``trimtab[client]``) find it.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from trimtab._core import (
     Backend,
@@ -59,6 +63,11 @@ from trimtab.outcome import Outcome
 from trimtab.router import Router
 from trimtab.state import PoolState
 
+if TYPE_CHECKING:
+    from trimtab.admin import RouterAdmin
+    from trimtab.client import RouterClient
+    from trimtab.sync_client import SyncRouterClient
+
 __all__ = [
     "AtCapacity",
     "Backend",
@@ -86,6 +95,8 @@ __all__ = [
     "PoolStatistics",
     "RequestSettled",
     "Router",
+    "RouterAdmin",
+    "RouterClient",
     "RouterRestarted",
     "RouterUnreachable",
     "SenderStatus",
@@ -93,6 +104,7 @@ __all__ = [
     "StaleRequest",
     "StartError",
     "Starting",
+    "SyncRouterClient",
     "TooManyTombstones",
     "TooManyWaiters",
     "TrimtabError",
@@ -110,3 +122,16 @@ __all__ = [
     "classify",
     "normalize_address",
 ]
+
+# Imported when they are asked for: they need an HTTP client, which costs more than all the rest.
+_LAZY = {
+    "RouterAdmin": "trimtab.admin",
+    "RouterClient": "trimtab.client",
+    "SyncRouterClient": "trimtab.sync_client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
