@@ -83,8 +83,9 @@ impl Pool {
         }
     }
 
-    /// The oldest open leases.
-    fn blockers(&self) -> Vec<Blocker> {
+    /// The oldest open leases: what a drain waits for. At most [`MAX_BLOCKERS`].
+    #[must_use]
+    pub fn blockers(&self) -> Vec<Blocker> {
         let mut oldest: Vec<(Timestamp, LeaseId)> = self.leases.iter().map(|(id, lease)| (lease.granted, id)).collect();
         oldest.sort_unstable();
         oldest.truncate(MAX_BLOCKERS);
