@@ -236,6 +236,7 @@ async fn a_late_drain_may_go_on() {
         (&waiting["phase"], &waiting["outstanding"]),
         (&json!("quiescing"), &json!(1))
     );
+    assert_eq!(waiting["blockers"][0]["lease_id"], slow["lease_id"]);
     router.settle(&slow, "completed").await.ok();
     assert_eq!(
         router.post("/updates/u/drain", json!({})).await.ok()["phase"],
