@@ -682,6 +682,7 @@ class DataPlane:
         probe_interval_s: float = 1.0,
         probe_timeout_s: float = 5.0,
         admin_key: str | None = None,
+        engine_key: str | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -702,6 +703,8 @@ class DataPlane:
             probe_timeout_s: Seconds after which a probe counts as failed.
             admin_key: What callers of the lease API under ``/v1/router`` must show. Without one it is open to this
                 machine, and closed when ``host`` can be reached by others.
+            engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
+                credentials of their own.
 
         Raises:
             StartError: The address cannot be bound.
