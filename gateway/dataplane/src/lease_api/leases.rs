@@ -200,13 +200,11 @@ fn differs(pool: &Pool, body: &Settle) -> bool {
 fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, mismatch: bool, now: Timestamp) {
     let is_trouble =
         body.error.is_some() || !matches!(outcome, Outcome::Completed | Outcome::Aborted | Outcome::Cancelled);
-    if !is_trouble && !mismatch {
-        return;
+    if mismatch {
+        context.pool.shared.note_version_mismatch();
     }
-    let mut memory = context.pool.memory.lock();
-    memory.version_mismatches += u64::from(mismatch);
     if is_trouble {
-        memory.note_trouble(Trouble {
+        context.pool.memory.lock().note_trouble(Trouble {
             at: now,
             lease: lease.to_owned(),
             outcome: outcome.as_str(),

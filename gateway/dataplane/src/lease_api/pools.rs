@@ -28,13 +28,13 @@ pub(super) async fn show(context: Context<'_>, query: &Query) -> Result<Response
 
 /// All pools; their common revision is the sum of the single ones, so it grows with each.
 pub(super) async fn list(api: &LeaseApi, query: &Query) -> Result<Response<Answer>, Refusal> {
-    api.expect(query.text("expect_incarnation"))?;
     let (pools, revision) = watch(api, &api.pools, query).await?;
     let answer = json!({ "pools": pools, "revision": revision, "incarnation": api.incarnation });
     Ok(json(StatusCode::OK, &answer))
 }
 
 async fn watch(api: &LeaseApi, pools: &[ApiPool], query: &Query) -> Result<(Vec<Value>, u64), Refusal> {
+    api.expect(query.text("expect_incarnation"))?;
     let since: Option<u64> = query.number("since_gen")?;
     let deadline = Instant::now() + query.wait("wait_ms")?;
     let mut changes = Changes::of(pools.iter());
@@ -54,7 +54,14 @@ fn revision(pool: &ApiPool) -> u64 {
 fn snapshot(pool: &ApiPool) -> Value {
     // Only the numbers are taken under the pool's lock; they are turned into text outside of it.
     let (statistics, now) = pool.shared.with(|pool, now| (pool.statistics(), now));
-    view::pool((&pool.role, &pool.model), &statistics, &pool.memory.lock(), now)
+    let mismatches = pool.shared.version_mismatches();
+    view::pool(
+        (&pool.role, &pool.model),
+        &statistics,
+        &pool.memory.lock(),
+        mismatches,
+        now,
+    )
 }
 
 /// Ends a pool whose owner knows that something went wrong.

@@ -137,6 +137,10 @@ async fn a6_1_g_a_restarted_router_is_noticed() {
             "{path}"
         );
     }
+    router
+        .get("?expect_incarnation=x")
+        .await
+        .refused(409, "router_restarted");
     for path in [
         "/backends/b0?expect_incarnation=x",
         "/senders/s?incarnation=1&expect_incarnation=x",

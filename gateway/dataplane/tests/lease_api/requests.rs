@@ -118,6 +118,8 @@ async fn wrong_addresses() {
         ("POST", "/v1/router/pools", 405, "method_not_allowed"),
         ("PUT", "/v1/router/pools/r/m/backends/b", 405, "method_not_allowed"),
         ("GET", "/v1/router/pools?since=1", 422, "invalid_request"),
+        ("GET", "/v1/router/pools?drain_ms=1", 422, "invalid_request"),
+        ("POST", "/v1/router/pools/r/m/leases?wait_ms=1", 422, "invalid_request"),
         ("GET", "/v1/router/pools?since_gen=x", 422, "invalid_request"),
         ("GET", "/v1/router/pools?wait_ms=1&wait_ms=2", 422, "invalid_request"),
         ("GET", "/v1/router/pools?wait_ms=30001", 422, "invalid_request"),
