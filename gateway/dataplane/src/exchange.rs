@@ -12,6 +12,7 @@ use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::upstream::{ConnectError, EngineLink, Upstream};
+use crate::version_log::VersionMismatch;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Frame;
@@ -78,6 +79,22 @@ impl Exchange {
     /// The weights that run it; `None` when none were published at its grant.
     pub(crate) fn version(&self) -> Option<u64> {
         self.version.map(|published| published.version)
+    }
+
+    /// The engine says to have run other weights than those of the lease.
+    #[cold]
+    pub(crate) fn note_other_version(&self, observed: u64) {
+        if let (Some(lease), Some(expected)) = (&self.lease, self.version()) {
+            lease.pool().note_version_mismatch();
+            self.plane.mismatches.note(VersionMismatch {
+                pool: lease.pool().name().to_owned(),
+                backend: self.upstream.id.clone(),
+                expected,
+                observed,
+                lease: lease.id().to_string(),
+                count: 1,
+            });
+        }
     }
 
     /// Sends `request` and waits for the response head; on a refusal the lease is settled.

@@ -8,6 +8,7 @@ use crate::shared::SharedPool;
 use crate::stats::Counters;
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
+use crate::version_log::VersionLog;
 use http::HeaderValue;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub(crate) struct Plane {
     /// One entry per distinct pool, however many models point to it.
     pub(crate) pools: Vec<Arc<Upstreams>>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) mismatches: VersionLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
     pub(crate) lease_api: LeaseApi,
@@ -67,6 +69,7 @@ impl Plane {
             roles,
             pools,
             counters,
+            mismatches: VersionLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
             lease_api,

@@ -91,8 +91,9 @@ mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
 
-    fn read(name: HeaderName, value: &'static str) -> Result<Terms, Failure> {
-        Terms::read(&HeaderMap::from_iter([(name, HeaderValue::from_static(value))]))
+    fn read(name: HeaderName, value: &str) -> Result<Terms, Failure> {
+        let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header's value");
+        Terms::read(&HeaderMap::from_iter([(name, value)]))
     }
 
     /// Seconds may be fractions; what is no time to wait is refused, never taken for another.

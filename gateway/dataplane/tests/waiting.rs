@@ -130,6 +130,10 @@ async fn the_end_of_a_wait_names_its_reason() {
         .pool
         .with(|pool, now| pool.cancel_update("u", now))
         .expect("cancelled");
+    world
+        .pool
+        .with(|pool, now| pool.end_server_pause("u", now))
+        .expect("resumed");
     let id = world
         .pool
         .with(|pool, _| pool.backends().next().map(|backend| backend.id.clone()));
