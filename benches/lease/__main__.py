@@ -65,8 +65,8 @@ One acquire and its settlement (a *pair*) are two HTTP requests with JSON bodies
 a FastAPI router of the same function (`benches/lease/fastapi_router.py`): sticky sessions, least outstanding per
 capacity, request keys with replay, settled intervals; a check of these runs on both before anything is timed. Each
 router serves {BACKENDS} backends with one thread. The load is the same closed loop of 32 connections for both, from a
-process of its own on another core; every round loads both in turn. CPU time is `utime` (its own code) and `stime` (the kernel)
-of the router process, for trimtab with its probes of the backends.
+process of its own on another core; every round loads both in turn. CPU time is that of the router process, `utime` (its
+own code) and `stime` (the kernel), for trimtab with its probes of the backends.
 
 {result}
 
