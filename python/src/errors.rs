@@ -2,35 +2,38 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyModule;
+use pyo3::types::{PyDict, PyModule};
 use router_core::error::Error;
 
 static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
+fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    let module = ERRORS.get_or_try_init(py, || PyResult::Ok(py.import("trimtab.errors")?.unbind()))?;
+    Ok(module.bind(py))
+}
+
 /// An exception of `trimtab.errors` by its class name.
 pub(crate) fn raise(py: Python<'_>, class: &str, message: &str) -> PyErr {
-    let build = || {
-        let module = ERRORS.get_or_try_init(py, || PyResult::Ok(py.import("trimtab.errors")?.unbind()))?;
-        module.bind(py).getattr(class)?.call1((message,))
-    };
+    let build = || module(py)?.getattr(class)?.call1((message,));
     match build() {
         Ok(exception) => PyErr::from_value(exception),
         Err(error) => error,
     }
 }
 
+/// The exception of a core error, by its code.
 pub(crate) fn from_core(py: Python<'_>, error: &Error) -> PyErr {
-    let class = match error {
-        Error::InvalidAddress { .. } => "InvalidAddress",
-        Error::InvalidCapacity { .. } => "InvalidCapacity",
-        Error::UnknownBackend { .. } => "UnknownBackend",
-        Error::UnknownLease => "UnknownLease",
-        Error::NoEligibleBackend { .. } => "NoEligibleBackend",
-        Error::AtCapacity { .. } => "AtCapacity",
-        Error::InvalidBackendId { .. } | Error::InvalidSessionKey { .. } => "InvalidRequest",
-        _ => "TrimtabError",
+    let build = || {
+        let arguments = PyDict::new(py);
+        arguments.set_item("retryable", error.retryable())?;
+        module(py)?
+            .getattr("error_of")?
+            .call((error.code(), error.to_string()), Some(&arguments))
     };
-    raise(py, class, &error.to_string())
+    match build() {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(failed) => failed,
+    }
 }
 
 pub(crate) fn invalid_request(py: Python<'_>, message: &str) -> PyErr {

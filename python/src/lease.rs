@@ -9,6 +9,7 @@ use pyo3::types::PyString;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::BackendInfo;
 use router_core::select::PickReason;
+use router_core::version::Published;
 
 use crate::errors;
 
@@ -78,6 +79,7 @@ pub(crate) struct Lease {
     id: LeaseId,
     backend: Arc<BackendInfo>,
     reason: PickReason,
+    version: Option<Published>,
     session: Option<Py<PyString>>,
     state: Mutex<Option<State>>,
 }
@@ -88,6 +90,7 @@ impl Lease {
             id: guard.id(),
             backend: Arc::clone(guard.backend()),
             reason: guard.reason(),
+            version: guard.version(),
             session,
             state: Mutex::new(Some(State::Open(guard))),
         }
@@ -134,6 +137,11 @@ impl Lease {
     #[getter]
     fn sticky(&self) -> bool {
         self.reason == PickReason::Sticky
+    }
+
+    #[getter]
+    fn weight_version(&self) -> Option<u64> {
+        self.version.map(|published| published.version)
     }
 
     #[getter]

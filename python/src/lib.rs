@@ -5,8 +5,10 @@
 mod dataplane_py;
 mod errors;
 mod lease;
+mod parked;
 mod pool;
 mod stats;
+mod status;
 
 /// The extension module.
 #[pyo3::pymodule]
@@ -16,9 +18,13 @@ mod _core {
     #[pymodule_export]
     use crate::lease::{Backend, Lease};
     #[pymodule_export]
+    use crate::parked::ParkedAcquire;
+    #[pymodule_export]
     use crate::pool::{Pool, normalize_address};
     #[pymodule_export]
     use crate::stats::{BackendStatistics, PoolStatistics};
+    #[pymodule_export]
+    use crate::status::{Attached, OwnerStatus, SenderStatus, UpdateStatus};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name Python gives this attribute")]

@@ -2,32 +2,64 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
-use dataplane::shared::SharedPool;
+use dataplane::ParkedCall;
+use dataplane::shared::{LeaseGuard, SharedPool};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 use router_core::address::Address;
+use router_core::config::{OnAmbiguous, OnDrainTimeout, Start};
+use router_core::error::Error;
 use router_core::membership::{BackendRef, BackendSpec};
 use router_core::pool::{AcquireRequest, PoolConfig};
+use router_core::sender::{Attach, RequestKey};
+use router_core::time::Timestamp;
+use router_core::update::{BeginUpdate, UpdateKind};
+use router_core::waiters::Acquisition;
 
 use crate::errors;
 use crate::lease::{Backend, Lease};
+use crate::parked::{Acquired, ParkedAcquire};
 use crate::stats::PoolStatistics;
+use crate::status::{Attached, OwnerStatus, SenderStatus, UpdateStatus};
 
 /// The routing state of one (role, model).
 #[pyclass(frozen, module = "trimtab._core")]
 pub(crate) struct Pool(pub(crate) Arc<SharedPool>);
 
+type CorePool = router_core::pool::Pool;
+
+impl Pool {
+    /// One critical section, with the core's refusal as the typed exception.
+    fn run<R>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut CorePool, Timestamp) -> Result<R, Error>,
+    ) -> PyResult<R> {
+        self.0.with(operation).map_err(|error| errors::from_core(py, &error))
+    }
+}
+
 #[pymethods]
 impl Pool {
     #[new]
-    #[pyo3(signature = (name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None))]
+    #[pyo3(signature = (
+        name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
+        await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
         py: Python<'_>,
         name: &str,
         session_ttl_s: f64,
         session_cap: i64,
         max_concurrent: Option<i64>,
+        await_version: bool,
+        on_ambiguous: &str,
+        on_drain_timeout: &str,
+        sender_ttl_s: f64,
     ) -> PyResult<Self> {
         let config = PoolConfig {
             session_ttl: errors::seconds(py, "session_ttl_s", session_ttl_s)?,
@@ -37,6 +69,24 @@ impl Pool {
                 .transpose()?,
             // Session keys come from clients: an unpredictable seed keeps them from piling up in one bucket.
             hash_seed: RandomState::new().hash_one(0_u8),
+            start: if await_version {
+                Start::AwaitVersion
+            } else {
+                Start::Serving
+            },
+            on_ambiguous: choice(
+                py,
+                "on_ambiguous",
+                on_ambiguous,
+                &[("settle", OnAmbiguous::Settle), ("fail_pool", OnAmbiguous::FailPool)],
+            )?,
+            on_drain_timeout: choice(
+                py,
+                "on_drain_timeout",
+                on_drain_timeout,
+                &[("fail", OnDrainTimeout::Fail), ("report", OnDrainTimeout::Report)],
+            )?,
+            sender_ttl: errors::seconds(py, "sender_ttl_s", sender_ttl_s)?,
             ..PoolConfig::default()
         };
         Ok(Self(SharedPool::new(name, config)))
@@ -47,7 +97,7 @@ impl Pool {
         self.0.name()
     }
 
-    #[pyo3(signature = (address, capacity = 1.0, *, id = None, proven = true))]
+    #[pyo3(signature = (address, capacity = 1.0, *, id = None, proven = true, weight_version = None))]
     fn add_backend(
         &self,
         py: Python<'_>,
@@ -55,11 +105,13 @@ impl Pool {
         capacity: f64,
         id: Option<String>,
         proven: bool,
+        weight_version: Option<u64>,
     ) -> PyResult<Backend> {
         let add = || {
             let mut spec = BackendSpec::parse(address, capacity)?;
             spec.id = id;
             spec.proven = proven;
+            spec.weight_version = weight_version;
             self.0.with(|pool, now| pool.add_backend(spec, now))
         };
         add().map(Backend).map_err(|error| errors::from_core(py, &error))
@@ -77,24 +129,45 @@ impl Pool {
             .map_err(|error| errors::from_core(py, &error))
     }
 
-    #[pyo3(signature = (session = None, *, exclude = Vec::new()))]
+    #[pyo3(signature = (session = None, *, exclude = Vec::new(), key = None, expect_version = None))]
     fn acquire(
         &self,
         py: Python<'_>,
         session: Option<&Bound<'_, PyString>>,
         exclude: Vec<PyRef<'_, Backend>>,
+        key: Option<Key>,
+        expect_version: Option<u64>,
     ) -> PyResult<Lease> {
-        let excluded: Vec<BackendRef> = exclude.into_iter().map(|backend| backend.0.reference).collect();
-        let request = AcquireRequest {
-            session: session.map(|key| key.to_str()).transpose()?,
-            exclude: &excluded,
-            ..AcquireRequest::unpinned()
-        };
+        let wanted = Wanted::new(session, exclude, key, expect_version);
         let guard = self
             .0
-            .acquire(&request)
+            .acquire(&wanted.request(py)?)
             .map_err(|error| errors::from_core(py, &error))?;
-        Ok(Lease::new(guard, session.map(|key| key.clone().unbind())))
+        Ok(Lease::new(guard, wanted.session))
+    }
+
+    #[pyo3(signature = (session = None, *, wait_s, exclude = Vec::new(), key = None, expect_version = None))]
+    fn acquire_or_park(
+        &self,
+        py: Python<'_>,
+        session: Option<&Bound<'_, PyString>>,
+        wait_s: f64,
+        exclude: Vec<PyRef<'_, Backend>>,
+        key: Option<Key>,
+        expect_version: Option<u64>,
+    ) -> PyResult<Acquired> {
+        let wait = not_negative(py, "wait_s", wait_s)?;
+        let wanted = Wanted::new(session, exclude, key, expect_version);
+        let request = wanted.request(py)?;
+        let acquisition = self.run(py, |pool, now| pool.acquire_or_park(&request, now.after(wait), now))?;
+        let shared = Arc::clone(&self.0);
+        Ok(match acquisition {
+            Acquisition::Granted(grant) => Acquired::Lease(Lease::new(LeaseGuard::new(shared, grant), wanted.session)),
+            Acquisition::Parked(parked) => {
+                let call = ParkedCall::new(Arc::clone(&shared), parked);
+                Acquired::Parked(ParkedAcquire::new(shared, call, wanted.session))
+            }
+        })
     }
 
     fn close_session(&self, session: &str) -> (bool, u32) {
@@ -108,7 +181,7 @@ impl Pool {
     }
 
     fn tick(&self) {
-        self.0.with(router_core::pool::Pool::tick);
+        self.0.with(CorePool::tick);
     }
 
     fn backends(&self) -> Vec<Backend> {
@@ -128,6 +201,136 @@ impl Pool {
         (events.iter().map(ToString::to_string).collect(), dropped)
     }
 
+    #[getter]
+    fn state(&self) -> &'static str {
+        self.0.with(|pool, _| pool.state().as_str())
+    }
+
+    #[getter]
+    fn weight_version(&self) -> Option<u64> {
+        self.0
+            .with(|pool, _| pool.published().map(|published| published.version))
+    }
+
+    #[pyo3(signature = (backend, version, *, reloaded = false))]
+    fn report_weights(&self, backend: &Backend, version: u64, reloaded: bool) -> bool {
+        self.0
+            .with(|pool, now| pool.report_weights(backend.0.reference, version, reloaded, now))
+    }
+
+    fn taint_backend(&self, backend: &Backend) -> bool {
+        self.0.with(|pool, now| pool.taint_backend(backend.0.reference, now))
+    }
+
+    #[pyo3(signature = (owner, version = None))]
+    fn attach_owner(&self, py: Python<'_>, owner: &str, version: Option<u64>) -> PyResult<OwnerStatus> {
+        let status = self.run(py, |pool, now| pool.attach_owner(owner, version, now))?;
+        Ok(OwnerStatus::from(&status))
+    }
+
+    fn ack(&self, py: Python<'_>, owner: &str, version: u64) -> PyResult<OwnerStatus> {
+        let status = self.run(py, |pool, now| pool.ack(owner, version, now))?;
+        Ok(OwnerStatus::from(&status))
+    }
+
+    #[pyo3(signature = (owner, reason, *, op_id = None))]
+    fn fence(&self, py: Python<'_>, owner: &str, reason: &str, op_id: Option<&str>) -> PyResult<OwnerStatus> {
+        let status = self.run(py, |pool, now| pool.fence(owner, reason, op_id, now))?;
+        Ok(OwnerStatus::from(&status))
+    }
+
+    #[pyo3(signature = (owner, reason, *, op_id = None))]
+    fn unfence(&self, py: Python<'_>, owner: &str, reason: &str, op_id: Option<&str>) -> PyResult<OwnerStatus> {
+        let status = self.run(py, |pool, now| pool.unfence(owner, reason, op_id, now))?;
+        Ok(OwnerStatus::from(&status))
+    }
+
+    fn owner_status(&self, py: Python<'_>, owner: &str) -> PyResult<OwnerStatus> {
+        let status = self.run(py, |pool, _| pool.owner_status(owner))?;
+        Ok(OwnerStatus::from(&status))
+    }
+
+    fn attach_sender(&self, py: Python<'_>, sender: &str, incarnation: &str, owner: &str) -> PyResult<Attached> {
+        let attached = self.run(py, |pool, now| {
+            pool.attach_sender(&Attach::new(sender, incarnation, owner), now)
+        })?;
+        Ok(Attached::from(&attached))
+    }
+
+    #[pyo3(signature = (sender, incarnation, settled = Vec::new()))]
+    fn heartbeat(
+        &self,
+        py: Python<'_>,
+        sender: &str,
+        incarnation: &str,
+        settled: Vec<(u64, u64)>,
+    ) -> PyResult<SenderStatus> {
+        let status = self.run(py, move |pool, now| pool.heartbeat(sender, incarnation, &settled, now))?;
+        Ok(SenderStatus::from(&status))
+    }
+
+    fn detach_sender(&self, py: Python<'_>, sender: &str, incarnation: &str) -> PyResult<()> {
+        self.run(py, |pool, now| pool.detach_sender(sender, incarnation, now))
+    }
+
+    fn close_sender_session(&self, py: Python<'_>, sender: &str, session: &str) -> PyResult<(bool, u32)> {
+        let closed = self.run(py, |pool, now| pool.close_sender_session(sender, session, now))?;
+        Ok((closed.known, closed.open_leases))
+    }
+
+    #[pyo3(signature = (id, *, to = None, kind = "weights"))]
+    fn begin_update(&self, py: Python<'_>, id: &str, to: Option<u64>, kind: &str) -> PyResult<UpdateStatus> {
+        let kinds = [UpdateKind::Weights, UpdateKind::Offload].map(|kind| (kind.as_str(), kind));
+        let begin = BeginUpdate {
+            id,
+            kind: choice(py, "kind", kind, &kinds)?,
+            to_version: to,
+        };
+        let status = self.run(py, |pool, now| pool.begin_update(&begin, now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    #[pyo3(signature = (id, *, timeout_s))]
+    fn drain(&self, py: Python<'_>, id: &str, timeout_s: f64) -> PyResult<UpdateStatus> {
+        let timeout = not_negative(py, "timeout_s", timeout_s)?;
+        let status = self.run(py, |pool, now| pool.drain(id, now.after(timeout), now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    fn end_server_pause(&self, py: Python<'_>, id: &str) -> PyResult<UpdateStatus> {
+        let status = self.run(py, |pool, now| pool.end_server_pause(id, now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    #[pyo3(signature = (id, version, *, epoch = None))]
+    fn publish(&self, py: Python<'_>, id: &str, version: u64, epoch: Option<u64>) -> PyResult<UpdateStatus> {
+        let status = self.run(py, |pool, now| pool.publish(id, version, epoch, now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    fn cancel_update(&self, py: Python<'_>, id: &str) -> PyResult<UpdateStatus> {
+        let status = self.run(py, |pool, now| pool.cancel_update(id, now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    fn fail_update(&self, py: Python<'_>, id: &str, reason: &str) -> PyResult<UpdateStatus> {
+        let status = self.run(py, |pool, now| pool.fail_update(id, reason, now))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    fn update_status(&self, py: Python<'_>, id: &str) -> PyResult<UpdateStatus> {
+        let status = self.run(py, |pool, _| pool.update_status(id))?;
+        Ok(UpdateStatus::from(&status))
+    }
+
+    fn fail(&self, reason: &str) {
+        self.0.with(|pool, now| pool.fail(reason, now));
+    }
+
+    fn close(&self) {
+        self.0.with(CorePool::close);
+    }
+
     fn __repr__(&self) -> String {
         let snapshot = self.0.with(|pool, _| pool.statistics());
         format!(
@@ -138,6 +341,66 @@ impl Pool {
             snapshot.sessions
         )
     }
+}
+
+/// Sender, incarnation and number of a request.
+type Key = (PyBackedStr, PyBackedStr, u64);
+
+/// The arguments of an acquire, owned: what the core's request borrows from.
+struct Wanted {
+    session: Option<Py<PyString>>,
+    exclude: Vec<BackendRef>,
+    key: Option<Key>,
+    expect_version: Option<u64>,
+}
+
+impl Wanted {
+    fn new(
+        session: Option<&Bound<'_, PyString>>,
+        exclude: Vec<PyRef<'_, Backend>>,
+        key: Option<Key>,
+        expect_version: Option<u64>,
+    ) -> Self {
+        Self {
+            session: session.map(|key| key.clone().unbind()),
+            exclude: exclude.into_iter().map(|backend| backend.0.reference).collect(),
+            key,
+            expect_version,
+        }
+    }
+
+    fn request<'a>(&'a self, py: Python<'a>) -> PyResult<AcquireRequest<'a>> {
+        Ok(AcquireRequest {
+            session: self.session.as_ref().map(|key| key.bind(py).to_str()).transpose()?,
+            exclude: &self.exclude,
+            key: self.key.as_ref().map(|(sender, incarnation, seq)| RequestKey {
+                sender,
+                incarnation,
+                seq: *seq,
+            }),
+            expect_version: self.expect_version,
+        })
+    }
+}
+
+fn not_negative(py: Python<'_>, name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| errors::invalid_request(py, &format!("{name} is {seconds}: it must not be negative")))
+}
+
+/// The value that a word stands for.
+fn choice<T: Copy>(py: Python<'_>, what: &str, word: &str, known: &[(&str, T)]) -> PyResult<T> {
+    known
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+            errors::invalid_request(
+                py,
+                &format!("{what} {word:?} is unknown; known are {}", names.join(", ")),
+            )
+        })
 }
 
 /// Normalises an engine address.

@@ -2,7 +2,11 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use router_core::state::PoolState;
 use router_core::stats::{BackendStatistics as CoreBackend, OutcomeCounts, PoolStatistics as CorePool};
+use router_core::version::Weights;
+
+use crate::status::{OwnerStatus, SenderStatus, UpdateStatus};
 
 /// Snapshot of one backend.
 #[pyclass(frozen, module = "trimtab._core")]
@@ -79,6 +83,24 @@ impl BackendStatistics {
     fn failures(&self) -> u32 {
         self.0.failures
     }
+
+    #[getter]
+    fn weight_version(&self) -> Option<u64> {
+        match self.0.weights {
+            Weights::Version(version) => Some(version),
+            Weights::Unknown | Weights::Tainted => None,
+        }
+    }
+
+    #[getter]
+    fn tainted(&self) -> bool {
+        self.0.weights == Weights::Tainted
+    }
+
+    #[getter]
+    fn weights_fit(&self) -> bool {
+        self.0.weights_fit
+    }
 }
 
 /// Snapshot of one pool.
@@ -134,10 +156,99 @@ impl PoolStatistics {
             ("unproven", census.unproven),
             ("down", census.down),
             ("draining", census.draining),
+            ("pending_version", census.pending_version),
+            ("tainted", census.tainted),
         ] {
             dict.set_item(name, count)?;
         }
         Ok(dict)
+    }
+
+    #[getter]
+    fn state(&self) -> &'static str {
+        self.snapshot.control.state.as_str()
+    }
+
+    #[getter]
+    fn failure(&self) -> Option<String> {
+        match &self.snapshot.control.state {
+            PoolState::Failed(failure) => Some(failure.to_string()),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn server_paused(&self) -> bool {
+        self.snapshot.control.server_paused
+    }
+
+    #[getter]
+    fn weight_version(&self) -> Option<u64> {
+        self.snapshot.control.published.map(|published| published.version)
+    }
+
+    #[getter]
+    fn epoch(&self) -> Option<u64> {
+        self.snapshot.control.published.map(|published| published.epoch)
+    }
+
+    #[getter]
+    fn generation(&self) -> u32 {
+        self.snapshot.control.generation
+    }
+
+    #[getter]
+    fn update(&self) -> Option<UpdateStatus> {
+        self.snapshot.control.update.as_ref().map(UpdateStatus::from)
+    }
+
+    #[getter]
+    fn last_updates(&self) -> Vec<UpdateStatus> {
+        self.snapshot
+            .control
+            .last_updates
+            .iter()
+            .map(UpdateStatus::from)
+            .collect()
+    }
+
+    #[getter]
+    fn owners(&self) -> Vec<OwnerStatus> {
+        self.snapshot.control.owners.iter().map(OwnerStatus::from).collect()
+    }
+
+    #[getter]
+    fn senders(&self) -> Vec<SenderStatus> {
+        self.snapshot.control.senders.iter().map(SenderStatus::from).collect()
+    }
+
+    #[getter]
+    fn waiters(&self) -> u32 {
+        self.snapshot.control.waiters
+    }
+
+    #[getter]
+    fn parked<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (reason, count) in self.snapshot.control.parked.iter() {
+            dict.set_item(reason.as_str(), count)?;
+        }
+        Ok(dict)
+    }
+
+    #[getter]
+    fn tombstones(&self) -> u32 {
+        self.snapshot.control.tombstones
+    }
+
+    #[getter]
+    fn later_failures(&self) -> u64 {
+        self.snapshot.control.later_failures
+    }
+
+    #[getter]
+    fn unexpected_aborts(&self) -> u64 {
+        self.snapshot.control.unexpected_aborts
     }
 
     #[getter]

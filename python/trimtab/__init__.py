@@ -1,42 +1,137 @@
 """trimtab: session-sticky, capacity-normalised routing for SGLang rollouts.
 
-``Router`` is the in-process router; the gateway (``trimtab serve``) puts the same core behind HTTP.
+``Router`` is the in-process router; the gateway (``trimtab serve``) puts the same core behind HTTP, where
+``RouterClient``, ``SyncRouterClient`` and ``RouterAdmin`` (the extra ``trimtab[client]``) find it.
 """
 
 from __future__ import annotations
 
-from trimtab._core import Backend, BackendStatistics, Lease, Pool, PoolStatistics, __version__, normalize_address
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from trimtab._core import (
+    Backend,
+    BackendStatistics,
+    Lease,
+    OwnerStatus,
+    ParkedAcquire,
+    Pool,
+    PoolStatistics,
+    SenderStatus,
+    UpdateStatus,
+    __version__,
+    normalize_address,
+)
+from trimtab.classification import classify
 from trimtab.errors import (
     AtCapacity,
+    BackendBusy,
+    DrainTimeout,
+    Fenced,
+    Forbidden,
+    IdempotencyConflict,
     InvalidAddress,
     InvalidCapacity,
     InvalidRequest,
+    InvalidTransition,
     NoEligibleBackend,
+    NotServing,
+    OutcomeConflict,
+    PoolClosed,
+    PoolFailed,
+    RequestSettled,
+    RouterRestarted,
+    RouterUnreachable,
+    SessionClosed,
+    StaleRequest,
     StartError,
+    Starting,
+    TooManyTombstones,
+    TooManyWaiters,
     TrimtabError,
+    Unauthenticated,
     UnknownBackend,
     UnknownLease,
+    UnknownPool,
+    UnknownSender,
+    UnknownUpdate,
+    UpdateInProgress,
+    VersionNotAcked,
+    VersionRegression,
 )
 from trimtab.outcome import Outcome
 from trimtab.router import Router
+from trimtab.state import PoolState
+
+if TYPE_CHECKING:
+    from trimtab.admin import RouterAdmin
+    from trimtab.client import RouterClient
+    from trimtab.sync_client import SyncRouterClient
 
 __all__ = [
     "AtCapacity",
     "Backend",
+    "BackendBusy",
     "BackendStatistics",
+    "DrainTimeout",
+    "Fenced",
+    "Forbidden",
+    "IdempotencyConflict",
     "InvalidAddress",
     "InvalidCapacity",
     "InvalidRequest",
+    "InvalidTransition",
     "Lease",
     "NoEligibleBackend",
+    "NotServing",
     "Outcome",
+    "OutcomeConflict",
+    "OwnerStatus",
+    "ParkedAcquire",
     "Pool",
+    "PoolClosed",
+    "PoolFailed",
+    "PoolState",
     "PoolStatistics",
+    "RequestSettled",
     "Router",
+    "RouterAdmin",
+    "RouterClient",
+    "RouterRestarted",
+    "RouterUnreachable",
+    "SenderStatus",
+    "SessionClosed",
+    "StaleRequest",
     "StartError",
+    "Starting",
+    "SyncRouterClient",
+    "TooManyTombstones",
+    "TooManyWaiters",
     "TrimtabError",
+    "Unauthenticated",
     "UnknownBackend",
     "UnknownLease",
+    "UnknownPool",
+    "UnknownSender",
+    "UnknownUpdate",
+    "UpdateInProgress",
+    "UpdateStatus",
+    "VersionNotAcked",
+    "VersionRegression",
     "__version__",
+    "classify",
     "normalize_address",
 ]
+
+# Imported when they are asked for: they need an HTTP client, which costs more than all the rest.
+_LAZY = {
+    "RouterAdmin": "trimtab.admin",
+    "RouterClient": "trimtab.client",
+    "SyncRouterClient": "trimtab.sync_client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

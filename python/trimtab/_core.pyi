@@ -3,19 +3,25 @@
 Every object here is thread-safe. Pool operations are single critical sections of about a hundred nanoseconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
 from trimtab.outcome import Outcome
+from trimtab.state import PoolState
 
 __all__ = [
+    "Attached",
     "Backend",
     "BackendStatistics",
     "DataPlane",
     "Lease",
+    "OwnerStatus",
+    "ParkedAcquire",
     "Pool",
     "PoolStatistics",
     "Role",
+    "SenderStatus",
+    "UpdateStatus",
     "__version__",
     "normalize_address",
 ]
@@ -78,6 +84,9 @@ class Lease:
     def sticky(self) -> bool:
         """Whether the session was already pinned to this backend."""
     @property
+    def weight_version(self) -> int | None:
+        """The weights that run the execution: label its tokens with this. ``None`` before the first publish."""
+    @property
     def outcome(self) -> Outcome | None:
         """The outcome it was settled with; ``None`` while it is open."""
     def settle(self, outcome: Outcome, *, output_tokens: int | None = None) -> None:
@@ -96,6 +105,129 @@ class Lease:
 
         What dropping it does: ``ambiguous``, and the backend is not blamed. Does nothing when it is settled.
         """
+
+@final
+class ParkedAcquire:
+    """An acquire that waits in the pool's queue. It ends by a lease, by ``give_up`` or by ``abandon``.
+
+    A wait that is dropped is abandoned. It keeps no time: who waits gives up at its deadline.
+    """
+
+    @property
+    def reason(self) -> str:
+        """What it waited for at first, as the code of an error, for example ``fenced``."""
+    def poll(self, wake: Callable[[], object]) -> Lease | None:
+        """The lease, or ``None`` while it waits.
+
+        Args:
+            wake: Called once, from another thread, when it is time to poll again; must not block, and replaces the one
+                given before.
+
+        Raises:
+            PoolFailed, PoolClosed, SessionClosed, UnknownSender: Waiting is over, and in vain.
+            InvalidRequest: The wait ended before.
+        """
+    def give_up(self) -> Lease:
+        """Ends the wait at its deadline: the lease, when it was granted meanwhile.
+
+        Raises:
+            Fenced, NotServing, VersionNotAcked, AtCapacity, NoEligibleBackend: What it waited for.
+        """
+    def abandon(self) -> None:
+        """Leaves the queue. A lease granted meanwhile is settled ``not_sent``. Idempotent."""
+
+@final
+class Attached:
+    """The answer to ``Pool.attach_sender``."""
+
+    @property
+    def weight_version(self) -> int | None:
+        """The published version."""
+    @property
+    def ttl_s(self) -> float:
+        """Seconds the sender may be silent."""
+    @property
+    def already(self) -> bool:
+        """Whether the same incarnation was attached already."""
+
+@final
+class OwnerStatus:
+    """How an owner stands: the answer to attaching, acknowledging, fencing and unfencing it."""
+
+    @property
+    def owner(self) -> str: ...
+    @property
+    def fences(self) -> list[str]:
+        """The reasons for which it is fenced, sorted; none means open."""
+    @property
+    def acknowledged(self) -> int | None:
+        """The version its processes know, in the current epoch."""
+    @property
+    def needs_acknowledgement(self) -> bool:
+        """Whether it must acknowledge the published version before anything is granted to it."""
+    @property
+    def parked(self) -> int:
+        """Its acquires that wait."""
+    @property
+    def outstanding(self) -> int:
+        """Its open leases."""
+    @property
+    def per_backend(self) -> dict[str, int]:
+        """Its open leases by backend id; backends without any are left out."""
+
+@final
+class UpdateStatus:
+    """How an update stands: the answer to each of its calls."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> Literal["weights", "offload"]: ...
+    @property
+    def to_version(self) -> int | None:
+        """The version it will publish, or has published."""
+    @property
+    def phase(self) -> Literal["quiescing", "drained", "updating", "published", "cancelled", "failed"]:
+        """How far it is; ``quiescing`` in the answer to ``drain`` means: not yet, ask again."""
+    @property
+    def server_paused(self) -> bool:
+        """Whether the servers count as paused for it."""
+    @property
+    def outstanding(self) -> int:
+        """Executions outstanding in the pool."""
+    @property
+    def version(self) -> int | None:
+        """The version that is published now."""
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of that version."""
+    @property
+    def replayed(self) -> bool:
+        """Whether the call found its effect already there."""
+
+@final
+class SenderStatus:
+    """How a sender stands."""
+
+    @property
+    def sender(self) -> str: ...
+    @property
+    def incarnation(self) -> str:
+        """The process behind the name."""
+    @property
+    def owner(self) -> str: ...
+    @property
+    def held(self) -> int:
+        """Its open leases."""
+    @property
+    def tombstones(self) -> int:
+        """Its settled requests that are still remembered."""
+    @property
+    def settled(self) -> list[tuple[int, int]]:
+        """The numbers it said to be settled, as intervals with both ends included."""
+    @property
+    def silent_s(self) -> float:
+        """Seconds since it was heard last."""
 
 @final
 class BackendStatistics:
@@ -136,6 +268,15 @@ class BackendStatistics:
     @property
     def failures(self) -> int:
         """Consecutive failures since its last sign of life."""
+    @property
+    def weight_version(self) -> int | None:
+        """The version its weights are known to have."""
+    @property
+    def tainted(self) -> bool:
+        """Whether an update of it failed, so that it needs a full reload."""
+    @property
+    def weights_fit(self) -> bool:
+        """Whether it runs the published version."""
 
 @final
 class PoolStatistics:
@@ -159,7 +300,50 @@ class PoolStatistics:
     def output_tokens(self) -> int: ...
     @property
     def census(self) -> dict[str, int]:
-        """Backends by standing: registered, eligible, unproven, down, draining."""
+        """Backends by standing: registered, eligible, unproven, down, draining, pending_version, tainted."""
+    @property
+    def state(self) -> PoolState: ...
+    @property
+    def failure(self) -> str | None:
+        """The first cause of a failed pool."""
+    @property
+    def later_failures(self) -> int:
+        """Failures after the first, which alone counts."""
+    @property
+    def server_paused(self) -> bool:
+        """Whether the servers count as paused: from ``begin_update`` to ``end_server_pause``."""
+    @property
+    def weight_version(self) -> int | None:
+        """The published version."""
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of that version."""
+    @property
+    def generation(self) -> int:
+        """Grows with every update that begins."""
+    @property
+    def update(self) -> UpdateStatus | None:
+        """The update in progress."""
+    @property
+    def last_updates(self) -> list[UpdateStatus]:
+        """The last 16 results, the latest last."""
+    @property
+    def owners(self) -> list[OwnerStatus]:
+        """Every owner, the one of requests without a sender (``default``) first."""
+    @property
+    def senders(self) -> list[SenderStatus]: ...
+    @property
+    def waiters(self) -> int:
+        """Acquires that wait now."""
+    @property
+    def parked(self) -> dict[str, int]:
+        """Acquires that had to wait so far, by reason."""
+    @property
+    def tombstones(self) -> int:
+        """Settled requests that are remembered."""
+    @property
+    def unexpected_aborts(self) -> int:
+        """Executions that engines aborted outside an update."""
     @property
     def backends(self) -> list[BackendStatistics]:
         """Registered backends in the order they were added."""
@@ -173,6 +357,11 @@ class Pool:
         session_ttl_s: A session that is idle (no open lease) this many seconds is forgotten.
         session_cap: Most sessions remembered, at least 1; above it the least recently used idle one is forgotten.
         max_concurrent: Most executions outstanding at once, at least 1; ``None`` means no limit.
+        await_version: Grant nothing before the first published version.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool,
+            since nobody can say that its tokens are not in the training data.
+        on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
+        sender_ttl_s: A sender that is silent this many seconds is lost; the leases it holds become ambiguous.
 
     Raises:
         InvalidRequest: A number is out of its range.
@@ -185,11 +374,26 @@ class Pool:
         session_ttl_s: float = 3600.0,
         session_cap: int = 1_000_000,
         max_concurrent: int | None = None,
+        await_version: bool = False,
+        on_ambiguous: Literal["settle", "fail_pool"] = "settle",
+        on_drain_timeout: Literal["fail", "report"] = "fail",
+        sender_ttl_s: float = 120.0,
     ) -> Pool: ...
     @property
     def name(self) -> str: ...
+    @property
+    def state(self) -> PoolState: ...
+    @property
+    def weight_version(self) -> int | None:
+        """The published version."""
     def add_backend(
-        self, address: str, capacity: float = 1.0, *, id: str | None = None, proven: bool = True
+        self,
+        address: str,
+        capacity: float = 1.0,
+        *,
+        id: str | None = None,
+        proven: bool = True,
+        weight_version: int | None = None,
     ) -> Backend:
         """Registers an engine. The same id and address again only updates the capacity.
 
@@ -198,6 +402,8 @@ class Pool:
             capacity: Positive weight, for example the engine's ``max_running_requests``.
             id: Opaque id of at most 256 bytes; the normalised authority when absent.
             proven: False keeps it out of routing until a probe has reached it.
+            weight_version: The version its weights are known to have. In a pool with a published version, a backend
+                of another or an unknown one is *pending* until ``report_weights`` says that it runs that version.
 
         Raises:
             InvalidAddress, InvalidCapacity: The message names the value and the rule.
@@ -221,17 +427,52 @@ class Pool:
         Raises:
             UnknownBackend: No such id.
         """
-    def acquire(self, session: str | None = None, *, exclude: Sequence[Backend] = ...) -> Lease:
+    def acquire(
+        self,
+        session: str | None = None,
+        *,
+        exclude: Sequence[Backend] = ...,
+        key: tuple[str, str, int] | None = None,
+        expect_version: int | None = None,
+    ) -> Lease:
         """Picks a backend and reserves one execution on it, in one critical section.
 
         Args:
             session: Key of 1 to 256 bytes; its executions stay on one backend. ``None`` means no stickiness.
             exclude: Backends already tried for this execution.
+            key: Sender, incarnation and number of the request: the same key again is the same request, and its sender's
+                owner may be fenced. Without one the request belongs to the owner ``default``.
+            expect_version: The only weight version it may be granted under.
 
         Raises:
             NoEligibleBackend: None can take it now; the message counts why.
             AtCapacity: ``max_concurrent`` executions are outstanding.
             InvalidRequest: The session key is empty or too long.
+            Fenced, NotServing, VersionNotAcked: Nothing is granted to the owner now.
+            PoolFailed, PoolClosed: Nothing is granted any more.
+            UnknownSender, RequestSettled, StaleRequest, IdempotencyConflict, TooManyTombstones: About the key.
+        """
+    def acquire_or_park(
+        self,
+        session: str | None = None,
+        *,
+        wait_s: float,
+        exclude: Sequence[Backend] = ...,
+        key: tuple[str, str, int] | None = None,
+        expect_version: int | None = None,
+    ) -> Lease | ParkedAcquire:
+        """Like ``acquire``, but what cannot be granted now waits in the pool's queue, first come, first served.
+
+        Args:
+            session: As ``acquire``.
+            wait_s: Seconds after which it is granted no more.
+            exclude: As ``acquire``.
+            key: As ``acquire``.
+            expect_version: As ``acquire``.
+
+        Raises:
+            TooManyWaiters: The queue is full.
+            TrimtabError: As ``acquire`` where waiting cannot help, or when ``wait_s`` is 0.
         """
     def close_session(self, session: str) -> tuple[bool, int]:
         """Forgets a session.
@@ -245,6 +486,157 @@ class Pool:
         """Expires idle sessions. Called for you by ``acquire`` and by the gateway."""
     def backends(self) -> list[Backend]:
         """Registered backends in the order they were added."""
+    def report_weights(self, backend: Backend, version: int, *, reloaded: bool = False) -> bool:
+        """Reports the version that an engine says to run; a tainted one needs a full reload (``reloaded``).
+
+        Returns:
+            Whether it was taken in: a report about an older incarnation is ignored.
+        """
+    def taint_backend(self, backend: Backend) -> bool:
+        """Reports that an update of a backend failed or is in doubt: nothing is granted on it until a full reload.
+
+        Returns:
+            Whether it was taken in: a report about an older incarnation is ignored.
+        """
+    def attach_owner(self, owner: str, version: int | None = None) -> OwnerStatus:
+        """Makes an owner known. With a version it acknowledges that one; a new owner without one the published one.
+
+        Raises:
+            InvalidRequest: The name breaks a rule.
+        """
+    def ack(self, owner: str, version: int) -> OwnerStatus:
+        """Reports that the processes of an owner know a version; a lower one than before changes nothing.
+
+        Raises:
+            InvalidRequest: No such owner.
+        """
+    def fence(self, owner: str, reason: str, *, op_id: str | None = None) -> OwnerStatus:
+        """Adds a reason for which nothing is granted to an owner. When it has returned, nothing is.
+
+        Args:
+            owner: Its name, as attached.
+            reason: One of a set: the same reason twice is lifted by one ``unfence``.
+            op_id: Names this very call: a late duplicate of it changes nothing.
+
+        Raises:
+            InvalidRequest: No such owner.
+            IdempotencyConflict: ``op_id`` was used for another call.
+        """
+    def unfence(self, owner: str, reason: str, *, op_id: str | None = None) -> OwnerStatus:
+        """Takes a reason away; without any left, what waits is granted in order.
+
+        Raises:
+            InvalidRequest: No such owner.
+            IdempotencyConflict: ``op_id`` was used for another call.
+            PoolFailed, PoolClosed: Nothing is granted any more.
+        """
+    def owner_status(self, owner: str) -> OwnerStatus:
+        """How an owner stands.
+
+        Raises:
+            InvalidRequest: No such owner.
+        """
+    def attach_sender(self, sender: str, incarnation: str, owner: str) -> Attached:
+        """Makes a sender, and its owner, known; another incarnation replaces the one before, whose leases are lost.
+
+        Raises:
+            InvalidRequest: A name breaks a rule.
+            PoolFailed, PoolClosed: The pool is over.
+        """
+    def heartbeat(self, sender: str, incarnation: str, settled: Sequence[tuple[int, int]] = ...) -> SenderStatus:
+        """A sign of life of a sender.
+
+        Args:
+            sender: Its name.
+            incarnation: Its process.
+            settled: Numbers whose answers it needs no more, as intervals with both ends included.
+
+        Raises:
+            UnknownSender: It is not attached, or as another process.
+        """
+    def detach_sender(self, sender: str, incarnation: str) -> None:
+        """Forgets a sender; its waiting acquires fail and its sessions end.
+
+        Raises:
+            UnknownSender: It is not attached, or as another process.
+            InvalidTransition: It holds leases.
+        """
+    def close_sender_session(self, sender: str, session: str) -> tuple[bool, int]:
+        """Forgets a session of a sender; sessions of different senders are different, whatever they are called.
+
+        Returns:
+            As ``close_session``.
+
+        Raises:
+            UnknownSender: It is not attached.
+        """
+    def begin_update(
+        self, id: str, *, to: int | None = None, kind: Literal["weights", "offload"] = "weights"
+    ) -> UpdateStatus:
+        """Begins an update: nothing is granted from now on. It must have returned before the first engine is paused.
+
+        Args:
+            id: Chosen by the controller; the same again is a no-op.
+            to: The version it will publish, when that is known.
+            kind: ``weights`` ends with ``publish``, ``offload`` with ``cancel_update`` and the version unchanged.
+
+        Raises:
+            UpdateInProgress: Another one is.
+            IdempotencyConflict: The id was begun for something else.
+            VersionRegression: ``to`` is below the published version.
+            PoolFailed, PoolClosed: The pool is over.
+        """
+    def drain(self, id: str, *, timeout_s: float) -> UpdateStatus:
+        """Asks whether nothing is outstanding any more; never waits. ``quiescing`` in the answer means: ask again.
+
+        Args:
+            id: The update.
+            timeout_s: Seconds from the first call to its deadline; later calls do not move it.
+
+        Raises:
+            DrainTimeout: Executions were outstanding at the deadline; the message names the oldest.
+            UnknownUpdate, InvalidTransition, PoolFailed, PoolClosed: It cannot be drained.
+        """
+    def end_server_pause(self, id: str) -> UpdateStatus:
+        """Reports that the engines serve again. Nothing is granted by it before the version is published.
+
+        Raises:
+            UnknownUpdate, InvalidTransition, PoolFailed, PoolClosed: It cannot happen now.
+        """
+    def publish(self, id: str, version: int, *, epoch: int | None = None) -> UpdateStatus:
+        """Publishes the version that the engines run now: after a successful drain of ``id``, or as the first one.
+
+        Args:
+            id: The update.
+            version: Not lower than the published one.
+            epoch: A new count of versions, above the current epoch.
+
+        Raises:
+            VersionRegression, InvalidTransition, IdempotencyConflict, UpdateInProgress, UnknownUpdate: As they say.
+            PoolFailed, PoolClosed: The pool is over.
+        """
+    def cancel_update(self, id: str) -> UpdateStatus:
+        """Ends an offload, or an update of weights that is not drained yet, without a new version.
+
+        Raises:
+            UnknownUpdate, InvalidTransition, PoolFailed, PoolClosed: It cannot happen now.
+        """
+    def fail_update(self, id: str, reason: str) -> UpdateStatus:
+        """Ends an update that failed: the pool fails.
+
+        Raises:
+            UnknownUpdate, InvalidTransition, PoolClosed: It cannot happen now.
+        """
+    def update_status(self, id: str) -> UpdateStatus:
+        """How an update in progress, or one of the last 16 results, stands.
+
+        Raises:
+            UnknownUpdate: Neither.
+        """
+    def fail(self, reason: str) -> None:
+        """Fails the pool for good: what waits and what comes gets ``PoolFailed``. The first cause stays."""
+    def close(self) -> None:
+        """Closes the pool for good: what waits and what comes gets ``PoolClosed``, and nothing fails it any more."""
     def statistics(self) -> PoolStatistics: ...
     def take_events(self) -> tuple[list[str], int]:
         """State changes since the last call, one readable line each, and how many were dropped by the bound."""
@@ -295,6 +687,8 @@ class DataPlane:
         abort_grace_s: float = 2.0,
         probe_interval_s: float = 1.0,
         probe_timeout_s: float = 5.0,
+        admin_key: str | None = None,
+        engine_key: str | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -313,6 +707,10 @@ class DataPlane:
             abort_grace_s: Seconds to wait for an engine to confirm an abort before the lease is ambiguous.
             probe_interval_s: Seconds between two liveness probes of an engine.
             probe_timeout_s: Seconds after which a probe counts as failed.
+            admin_key: What callers of the lease API under ``/v1/router`` must show. Without one it is open to this
+                machine, and closed when ``host`` can be reached by others.
+            engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
+                credentials of their own.
 
         Raises:
             StartError: The address cannot be bound.

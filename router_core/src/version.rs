@@ -39,10 +39,9 @@ impl Weights {
     #[must_use]
     pub fn fit(self, published: Option<Published>) -> bool {
         match (self, published) {
-            (Self::Tainted, _) => false,
+            (Self::Tainted, _) | (Self::Unknown, Some(_)) => false,
             (_, None) => true,
             (Self::Version(version), Some(published)) => version == published.version,
-            (Self::Unknown, Some(_)) => false,
         }
     }
 }

@@ -6,11 +6,13 @@ use crate::exchange::{Deadlines, Exchange, Refusal};
 use crate::plane::{Plane, Role};
 use crate::request_id::AbortIds;
 use crate::stats::add;
+use crate::terms::{self, Terms};
 use crate::upstream::Upstreams;
 use crate::{headers, plane};
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use router_core::error::Error;
 use router_core::membership::BackendRef;
 use router_core::pool::AcquireRequest;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ pub(crate) struct Attempts<'a> {
     pub(crate) session: Option<&'a str>,
     pub(crate) ids: AbortIds,
     pub(crate) deadlines: Deadlines,
+    pub(crate) terms: Terms,
 }
 
 /// An execution whose response head has arrived.
@@ -35,19 +38,31 @@ impl Attempts<'_> {
     /// Sends `request`, which carries the client's headers, until a backend answers or one may have executed it.
     pub(crate) async fn run(&self, mut request: Request<Outgoing>) -> Result<Started, Failure> {
         let upstreams: &Upstreams = &self.model.upstreams;
+        let until = self.terms.wait.map(|wait| terms::until(wait, self.deadlines.total));
+        if let Some(key) = &self.plane.engine_key {
+            request
+                .headers_mut()
+                .entry(AUTHORIZATION)
+                .or_insert_with(|| key.clone());
+        }
         let mut tried: Vec<BackendRef> = Vec::new();
         let mut last = None;
         for attempt in 0..self.plane.config.limits.max_attempts.max(1) {
-            let wanted = match self.session {
-                Some(session) => AcquireRequest::for_session(session),
-                None => AcquireRequest::unpinned(),
+            let wanted = AcquireRequest {
+                session: self.session,
+                exclude: &tried,
+                key: None,
+                expect_version: self.terms.version,
             };
-            let lease = match upstreams.shared().acquire(&wanted.excluding(&tried)) {
+            let acquired = match until {
+                None => upstreams.shared().acquire(&wanted),
+                // Boxed, so that its state does not grow that of requests that do not wait.
+                Some(until) => Box::pin(terms::acquire(self.plane, upstreams.shared(), &wanted, until)).await,
+            };
+            let lease = match acquired {
                 Ok(lease) => lease,
                 // With every backend tried, what happened to the last one says more than "none is left".
-                Err(error) => {
-                    return Err(last.unwrap_or_else(|| Failure::refused(&error, &self.role.name, &self.model.name)));
-                }
+                Err(error) => return Err(last.unwrap_or_else(|| self.refused(&error))),
             };
             if attempt > 0 {
                 add(&self.plane.counters.retries);
@@ -73,5 +88,13 @@ impl Attempts<'_> {
             }
         }
         Err(last.unwrap_or_else(|| unreachable!("at least one attempt is made")))
+    }
+
+    fn refused(&self, error: &Error) -> Failure {
+        let failure = Failure::refused(error, &self.role.name, &self.model.name);
+        match self.terms.wait {
+            Some(_) => failure.after_waiting(),
+            None => failure,
+        }
     }
 }

@@ -20,6 +20,9 @@ pub struct Config {
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
     /// API is served only while the listener is bound to loopback.
     pub admin_key: Option<String>,
+    /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
+    /// that carry no credentials of their own. Default none.
+    pub engine_key: Option<String>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -38,6 +41,7 @@ impl Config {
             roles,
             control_socket: None,
             admin_key: None,
+            engine_key: None,
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -54,6 +58,7 @@ impl fmt::Debug for Config {
             .field("control_socket", &self.control_socket)
             // Never its text: this ends up in logs.
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
+            .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use router_core::error::Error;
+use router_core::version::Published;
 use std::fmt::Write as _;
 
 /// Seconds a client should wait before it tries again what may work later.
@@ -21,6 +22,8 @@ pub(crate) enum Code {
     IncompleteBody,
     BodyTooLarge,
     InvalidSession,
+    InvalidWait,
+    InvalidWeightVersion,
     InvalidModel,
     UnknownModel,
     ModelRequired,
@@ -29,6 +32,14 @@ pub(crate) enum Code {
     MethodNotAllowed,
     AtCapacity,
     NoEligibleBackend,
+    Fenced,
+    NotServing,
+    VersionNotAcked,
+    VersionMismatch,
+    TooManyWaiters,
+    SessionClosed,
+    PoolFailed,
+    PoolClosed,
     BackendUnreachable,
     ConnectTimeout,
     FirstByteTimeout,
@@ -46,6 +57,8 @@ impl Code {
             Self::IncompleteBody => "incomplete_body",
             Self::BodyTooLarge => "body_too_large",
             Self::InvalidSession => "invalid_session",
+            Self::InvalidWait => "invalid_wait",
+            Self::InvalidWeightVersion => "invalid_weight_version",
             Self::InvalidModel => "invalid_model",
             Self::UnknownModel => "unknown_model",
             Self::ModelRequired => "model_required",
@@ -54,6 +67,14 @@ impl Code {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::AtCapacity => "at_capacity",
             Self::NoEligibleBackend => "no_eligible_backend",
+            Self::Fenced => "fenced",
+            Self::NotServing => "not_serving",
+            Self::VersionNotAcked => "version_not_acked",
+            Self::VersionMismatch => "version_mismatch",
+            Self::TooManyWaiters => "too_many_waiters",
+            Self::SessionClosed => "session_closed",
+            Self::PoolFailed => "pool_failed",
+            Self::PoolClosed => "pool_closed",
             Self::BackendUnreachable => "backend_unreachable",
             Self::ConnectTimeout => "connect_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
@@ -70,16 +91,25 @@ impl Code {
             | Self::MissingBody
             | Self::IncompleteBody
             | Self::InvalidSession
+            | Self::InvalidWait
+            | Self::InvalidWeightVersion
             | Self::InvalidModel
             | Self::UnknownModel
             | Self::ModelRequired => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoEligibleBackend | Self::BackendUnreachable | Self::ControlUnavailable => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::SessionClosed => StatusCode::CONFLICT,
+            Self::VersionMismatch => StatusCode::TOO_EARLY,
+            Self::AtCapacity | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoEligibleBackend
+            | Self::Fenced
+            | Self::NotServing
+            | Self::VersionNotAcked
+            | Self::PoolFailed
+            | Self::PoolClosed
+            | Self::BackendUnreachable
+            | Self::ControlUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -94,6 +124,10 @@ impl Code {
             self,
             Self::AtCapacity
                 | Self::NoEligibleBackend
+                | Self::Fenced
+                | Self::NotServing
+                | Self::VersionNotAcked
+                | Self::TooManyWaiters
                 | Self::BackendUnreachable
                 | Self::ControlUnavailable
                 | Self::ConnectTimeout
@@ -119,6 +153,8 @@ pub(crate) struct Failure(Box<Parts>);
 #[derive(Clone, Debug)]
 struct Parts {
     code: Code,
+    status: StatusCode,
+    retryable: bool,
     /// What, which engine, the last evidence, the next step.
     message: String,
     /// Members of the `detail` object, as JSON text without the braces.
@@ -129,6 +165,8 @@ struct Parts {
     close: bool,
     /// `x-trimtab-backend`, `-lease` and `-session`, as far as the request got.
     labels: [Option<HeaderValue>; 3],
+    /// The weights of the lease, when it has a version.
+    version: Option<u64>,
 }
 
 const LABELS: [HeaderName; 3] = [headers::BACKEND, headers::LEASE, headers::SESSION];
@@ -137,12 +175,15 @@ impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
             code,
+            status: code.status(),
+            retryable: code.retryable(),
             message: message.into(),
             detail: String::new(),
             maybe_executed: false,
             allow: None,
             close: false,
             labels: [const { None }; 3],
+            version: None,
         }))
     }
 
@@ -160,7 +201,15 @@ impl Failure {
     pub(crate) fn refused(error: &Error, role: &str, model: &str) -> Self {
         let code = match error {
             Error::AtCapacity { .. } => Code::AtCapacity,
+            Error::TooManyWaiters { .. } => Code::TooManyWaiters,
             Error::InvalidSessionKey { .. } => Code::InvalidSession,
+            Error::Fenced { .. } => Code::Fenced,
+            Error::NotServing { .. } => Code::NotServing,
+            Error::VersionNotAcked { .. } => Code::VersionNotAcked,
+            Error::StaleVersion { .. } => Code::VersionMismatch,
+            Error::SessionClosed => Code::SessionClosed,
+            Error::PoolFailed { .. } => Code::PoolFailed,
+            Error::PoolClosed => Code::PoolClosed,
             _ => Code::NoEligibleBackend,
         };
         let failure = Self::new(code, format!("{error} (role {role:?}, model {model:?})"))
@@ -172,12 +221,36 @@ impl Failure {
                 .with_number("eligible", census.eligible.into())
                 .with_number("unproven", census.unproven.into())
                 .with_number("down", census.down.into())
-                .with_number("draining", census.draining.into()),
+                .with_number("draining", census.draining.into())
+                .with_number("pending_version", census.pending_version.into())
+                .with_number("tainted", census.tainted.into()),
+            Error::StaleVersion { expected, published } => failure.of_other_version(*expected, *published),
             Error::AtCapacity { outstanding, limit } => failure
                 .with_number("outstanding", (*outstanding).into())
                 .with_number("max_concurrent", (*limit).into()),
             _ => failure,
         }
+    }
+
+    /// Only a version that may still be published is worth asking for again.
+    fn of_other_version(mut self, expected: u64, published: Option<Published>) -> Self {
+        self.0.retryable = published.is_none_or(|published| published.version < expected);
+        let failure = self.with_number("expected", expected);
+        match published {
+            Some(published) => failure.with_number("published", published.version),
+            None => failure,
+        }
+    }
+
+    /// The answer to a request that was ready to wait: what it waited for has not come yet.
+    pub(crate) fn after_waiting(mut self) -> Self {
+        if matches!(
+            self.0.code,
+            Code::Fenced | Code::NotServing | Code::VersionNotAcked | Code::NoEligibleBackend
+        ) {
+            self.0.status = StatusCode::TOO_EARLY;
+        }
+        self
     }
 
     /// Marks that an engine may have run the request: it must not be sent again blindly.
@@ -203,6 +276,11 @@ impl Failure {
 
     pub(crate) fn of_lease(mut self, id: HeaderValue) -> Self {
         self.0.labels[1] = Some(id);
+        self
+    }
+
+    pub(crate) fn of_version(mut self, version: Option<u64>) -> Self {
+        self.0.version = version;
         self
     }
 
@@ -251,7 +329,7 @@ impl Failure {
     }
 
     fn retryable(&self) -> bool {
-        self.0.code.retryable() && !self.0.maybe_executed
+        self.0.retryable && !self.0.maybe_executed
     }
 
     /// The answer's JSON; `openai` adds what OpenAI clients look for.
@@ -281,12 +359,12 @@ impl Failure {
     }
 
     fn waits(&self) -> bool {
-        self.retryable() && matches!(self.0.code.status().as_u16(), 429 | 503)
+        self.retryable() && matches!(self.0.status.as_u16(), 425 | 429 | 503)
     }
 
     pub(crate) fn into_response(self, openai: bool) -> Response<Answer> {
         let mut response = Response::new(Answer::full(Bytes::from(self.body(openai))));
-        *response.status_mut() = self.0.code.status();
+        *response.status_mut() = self.0.status;
         let map = response.headers_mut();
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         map.insert(headers::ERROR, HeaderValue::from_static(self.0.code.as_str()));
@@ -303,6 +381,9 @@ impl Failure {
             if let Some(value) = value {
                 map.insert(name, value);
             }
+        }
+        if let Some(version) = self.0.version {
+            map.insert(headers::WEIGHT_VERSION, HeaderValue::from(version));
         }
         if self.0.close {
             map.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -12,11 +12,13 @@ use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::upstream::{ConnectError, EngineLink, Upstream};
+use crate::version_log::VersionMismatch;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
 use router_core::lease::{Outcome, Settlement};
+use router_core::version::Published;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +31,7 @@ pub(crate) struct Exchange {
     lease: Option<LeaseGuard>,
     /// The lease's id, as it is shown to the client.
     label: HeaderValue,
+    version: Option<Published>,
     link: Option<EngineLink>,
     /// What the connection had written before this request.
     written_before: u64,
@@ -63,6 +66,7 @@ impl Exchange {
             plane: Arc::clone(plane),
             upstream,
             label: lease_label(&lease),
+            version: lease.version(),
             lease: Some(lease),
             link: None,
             written_before: 0,
@@ -78,6 +82,27 @@ impl Exchange {
     /// The lease's id, as it is shown to the client.
     pub(crate) fn label(&self) -> &HeaderValue {
         &self.label
+    }
+
+    /// The weights that run it; `None` when none were published at its grant.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.version.map(|published| published.version)
+    }
+
+    /// The engine says to have run other weights than those of the lease.
+    #[cold]
+    pub(crate) fn note_other_version(&self, observed: u64) {
+        if let (Some(lease), Some(expected)) = (&self.lease, self.version()) {
+            lease.pool().note_version_mismatch();
+            self.plane.mismatches.note(VersionMismatch {
+                pool: lease.pool().name().to_owned(),
+                backend: self.upstream.id.clone(),
+                expected,
+                observed,
+                lease: lease.id().to_string(),
+                count: 1,
+            });
+        }
     }
 
     /// Sends `request` and waits for the response head; on a refusal the lease is settled.
@@ -186,6 +211,8 @@ impl Exchange {
         let mut settlement = Settlement::new(Outcome::Ambiguous);
         // A long execution is no failure of the engine; a hung engine is found by its probes.
         settlement.is_evidence = code != Code::TotalTimeout;
+        // What it sent before is no sign of life after this.
+        self.upstream.forget_heard();
         // At once, so that the pool learns of the failure before it picks again.
         self.settle(settlement);
         self.abort(None);
@@ -255,6 +282,7 @@ impl Exchange {
             .with_text("backend", &self.upstream.id)
             .of_backend(&self.upstream.id_header)
             .of_lease(self.label.clone())
+            .of_version(self.version())
     }
 }
 

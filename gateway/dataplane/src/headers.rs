@@ -16,6 +16,10 @@ pub(crate) const LEASE: HeaderName = HeaderName::from_static("x-trimtab-lease");
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-trimtab-session");
 /// The sticky key as other routers call it.
 pub(crate) const SESSION_ALIAS: HeaderName = HeaderName::from_static("x-session-id");
+/// How many seconds a request may wait for its lease.
+pub(crate) const WAIT: HeaderName = HeaderName::from_static("x-trimtab-wait");
+/// The weights an answer was made with; in a request, the only ones it may run on.
+pub(crate) const WEIGHT_VERSION: HeaderName = HeaderName::from_static("x-trimtab-weight-version");
 /// Tells nginx and its like not to hold events back.
 pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// Tells OpenAI clients not to repeat the request.

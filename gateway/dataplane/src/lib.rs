@@ -37,8 +37,10 @@ mod service;
 pub mod shared;
 mod socket;
 pub mod stats;
+mod terms;
 mod tracker;
 mod upstream;
+mod version_log;
 
 pub use config::{Config, Limits, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;
@@ -46,3 +48,5 @@ pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};
 pub use stats::DataPlaneStatistics;
+pub use upstream::EngineNote;
+pub use version_log::VersionMismatch;

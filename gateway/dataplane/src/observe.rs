@@ -1,4 +1,5 @@
-//! Reads two facts out of a response that streams by: how the generation ended, and how many tokens it made.
+//! Reads facts out of a response that streams by: how the generation ended, how many tokens it made, and (where weights
+//! have versions) which weights made them.
 //!
 //! Nothing is parsed and nothing is changed: the bytes are searched for `"finish_reason"` and `"completion_tokens"`.
 //! Inside a JSON string a quote is escaped, so neither marker can occur in generated text. What a marker says may be
@@ -35,6 +36,8 @@ pub(crate) struct Observer {
     aborted: bool,
     count: Option<u64>,
     tail: Tail,
+    /// Absent when the lease has no version, so that others do not pay for it.
+    versions: Option<Box<Versions>>,
 }
 
 impl Observer {
@@ -47,7 +50,22 @@ impl Observer {
             aborted: false,
             count: None,
             tail: Tail::default(),
+            versions: None,
         }
+    }
+
+    /// The same, looking for weights other than these.
+    pub(crate) fn expecting(mut self, version: Option<u64>) -> Self {
+        self.versions = version.map(|version| Box::new(Versions::expecting(version)));
+        self
+    }
+
+    /// A version that is not the expected one, told once. An engine that was never told its version has some text for
+    /// it, which is none.
+    pub(crate) fn take_other_version(&mut self) -> Option<u64> {
+        let other = self.versions.as_ref()?.other()?;
+        self.versions = None;
+        Some(other)
     }
 
     pub(crate) fn feed(&mut self, chunk: &[u8]) {
@@ -62,6 +80,9 @@ impl Observer {
         let streaming = self.streaming;
         tokens.feed(chunk, &TOKENS, number, |found| add(count, found, streaming));
         self.tail.feed(chunk);
+        if let Some(versions) = &mut self.versions {
+            versions.feed(chunk);
+        }
     }
 
     /// A generation ended because it was aborted.
@@ -223,6 +244,10 @@ impl Tail {
         &self.buffer[..self.length]
     }
 }
+
+mod versions;
+
+pub(crate) use versions::{Versions, version_in};
 
 #[cfg(test)]
 mod tests;

@@ -162,3 +162,6 @@ impl fmt::Debug for ParkedCall {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

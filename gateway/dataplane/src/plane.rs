@@ -9,6 +9,8 @@ use crate::shared::SharedPool;
 use crate::stats::Counters;
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
+use crate::version_log::VersionLog;
+use http::HeaderValue;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -21,9 +23,12 @@ pub(crate) struct Plane {
     pub(crate) pools: Vec<Arc<Upstreams>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) failures: FailureLog,
+    pub(crate) mismatches: VersionLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
     pub(crate) lease_api: LeaseApi,
+    /// What the engines ask of us, as the value of `Authorization`.
+    pub(crate) engine_key: Option<HeaderValue>,
     /// For destructors, which may run on any thread.
     pub(crate) runtime: Handle,
 }
@@ -59,6 +64,7 @@ impl Plane {
             }
             roles.push(resolve(role, &mut pools, &counters, &config)?);
         }
+        let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
         let lease_api = LeaseApi::new(config.admin_key.as_deref(), &roles, local, phase).map_err(invalid)?;
         Ok(Arc::new(Self {
             config,
@@ -66,9 +72,11 @@ impl Plane {
             pools,
             counters,
             failures: FailureLog::default(),
+            mismatches: VersionLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
             lease_api,
+            engine_key,
             runtime,
         }))
     }
@@ -116,6 +124,20 @@ fn resolve(
         default_model,
         lenient_model: role.lenient_model,
     })
+}
+
+/// The engines' key as a header that no log shows.
+fn bearer(key: &str) -> Result<HeaderValue, StartError> {
+    let usable = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+    let value = usable
+        .then(|| HeaderValue::try_from(format!("Bearer {key}")).ok())
+        .flatten();
+    let mut value = value.ok_or_else(|| {
+        // Never the key itself: this ends up in logs.
+        invalid("engine_key is refused: it must have visible ASCII characters only, at least one".to_owned())
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn invalid(message: String) -> StartError {

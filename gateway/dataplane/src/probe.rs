@@ -1,13 +1,24 @@
-//! Liveness probes, and the housekeeping that goes with the passing of time.
+//! Probes, and the housekeeping that goes with the passing of time.
 //!
 //! Evidence comes first: bytes of a running response prove life whatever a probe says, and any HTTP answer below 500
 //! proves that an engine is there (a paused SGLang still answers `/model_info`; another server may not know it).
+//!
+//! Whether, when and what to ask is decided by the core. Nearly always it is `/model_info`, which is instant, costs no
+//! generation, and tells the engine's weights. Only an engine under suspicion that runs nothing, or is silent about what
+//! it runs, is asked to generate one token: its process may answer while its scheduler hangs. (Never SGLang's `/health`:
+//! it takes a second, and blocks for twenty while the engine is paused.)
 
+use crate::abort::Abort;
 use crate::body::Outgoing;
+use crate::observe::{Observer, version_in};
 use crate::plane::Plane;
+use crate::request_id::AbortIds;
+use crate::shared::SharedPool;
 use crate::stats::add;
 use crate::upstream::{NoAnswer, Upstream, Upstreams};
+use bytes::Bytes;
 use http::Method;
+use router_core::health::{Probe, ProbeKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
@@ -54,8 +65,15 @@ fn probe_all(plane: &Arc<Plane>, upstreams: &Arc<Upstreams>) {
     for backend in backends {
         let upstream = upstreams.of(&backend);
         // A slow engine has at most one probe at a time.
-        if !upstream.probing.swap(true, AcqRel) {
-            tokio::spawn(probe(Arc::clone(plane), Arc::clone(upstreams), Probing(upstream)));
+        if upstream.probing.swap(true, AcqRel) {
+            continue;
+        }
+        let probing = Probing(upstream);
+        let begun = upstreams
+            .shared()
+            .with(|pool, now| pool.begin_probe(backend.reference, now));
+        if let Some(probe) = begun {
+            tokio::spawn(examine(Arc::clone(plane), Arc::clone(upstreams), probing, probe));
         }
     }
 }
@@ -69,23 +87,116 @@ impl Drop for Probing {
     }
 }
 
-async fn probe(plane: Arc<Plane>, upstreams: Arc<Upstreams>, probing: Probing) {
+/// What a probe found.
+struct Finding {
+    alive: bool,
+    /// What it proves: a refused generation proves no more than that somebody answers.
+    kind: ProbeKind,
+    weight_version: Option<u64>,
+}
+
+async fn examine(plane: Arc<Plane>, upstreams: Arc<Upstreams>, probing: Probing, probe: Probe) {
     let upstream = &probing.0;
-    let mark = upstream.heard_mark();
     add(&plane.counters.probes);
-    let call = upstream.call(Method::GET, "/model_info", Outgoing::empty(), None);
-    let alive = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
-        Ok(Ok(status)) => !status.is_server_error(),
-        Ok(Err(NoAnswer::Silent)) => false,
-        // Our own shortage says nothing about the engine: it keeps the health it has.
-        Ok(Err(NoAnswer::NotAsked)) => return add(&plane.counters.probe_failures),
-        // Too busy to answer, but it is generating.
-        Err(_) => upstream.heard_since(mark),
+    let finding = match probe.kind {
+        ProbeKind::Liveness => describe(&plane, upstream).await,
+        ProbeKind::Generate => generate(&plane, upstreams.shared(), upstream, &probe).await,
     };
-    if !alive {
+    let Some(finding) = finding else {
+        return add(&plane.counters.probe_failures);
+    };
+    if !finding.alive {
         add(&plane.counters.probe_failures);
     }
-    upstreams
-        .shared()
-        .with(|pool, now| pool.report_probe(upstream.reference, alive, now));
+    let probe = Probe {
+        kind: finding.kind,
+        ..probe
+    };
+    upstreams.shared().with(|pool, now| {
+        let is_current = pool.finish_probe(&probe, finding.alive, now);
+        if let Some(version) = finding.weight_version
+            && is_current
+            && pool.published().is_some()
+        {
+            pool.report_weights(probe.backend, version, false, now);
+        }
+    });
+}
+
+/// Asks the engine what it is; `None` when it was not asked: our own shortage says nothing about it.
+async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
+    let mark = upstream.heard_mark();
+    let call = upstream.ask(Method::GET, "/model_info", Outgoing::empty(), plane.engine_key.as_ref());
+    let (alive, weight_version) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
+        Ok(Ok(reply)) => {
+            upstream.note_answer(ProbeKind::Liveness, reply.status);
+            let version = version_in(&reply.body).filter(|_| reply.status.is_success());
+            (!reply.status.is_server_error(), version)
+        }
+        Ok(Err(NoAnswer::NotAsked)) => return None,
+        Ok(Err(NoAnswer::Silent)) => (false, None),
+        // Too busy to answer, but it is generating.
+        Err(_) => (upstream.heard_since(mark), None),
+    };
+    Some(Finding {
+        alive,
+        kind: ProbeKind::Liveness,
+        weight_version,
+    })
+}
+
+/// Asks the engine for one token; `None` when it was not asked, or an update began meanwhile.
+async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream>, probe: &Probe) -> Option<Finding> {
+    let mark = upstream.heard_mark();
+    let id = plane.request_ids.next();
+    // Token ids, because an engine may have no tokenizer; 1 is below the size of every vocabulary.
+    let body = format!(
+        "{{\"rid\":\"{id}\",\"input_ids\":[1],\"sampling_params\":{{\"max_new_tokens\":1,\"temperature\":0}}}}"
+    );
+    let body = Outgoing::new(vec![Bytes::from(body)]);
+    let call = upstream.ask(Method::POST, "/generate", body, plane.engine_key.as_ref());
+    let answer = tokio::select! {
+        answer = tokio::time::timeout(plane.config.timeouts.probe_timeout, call) => Some(answer),
+        () = overtaken(pool, probe) => None,
+    };
+    let finding = |alive, kind| Finding {
+        alive,
+        kind,
+        weight_version: None,
+    };
+    if let Some(Ok(Ok(reply))) = answer {
+        upstream.note_answer(ProbeKind::Generate, reply.status);
+        let mut observer = Observer::new(false);
+        observer.feed(&reply.body);
+        return Some(match reply.status.as_u16() {
+            200..=299 => finding(!observer.aborted(), ProbeKind::Generate),
+            // It does not generate this way, or not for us.
+            300..=499 => finding(true, ProbeKind::Liveness),
+            _ => finding(false, ProbeKind::Generate),
+        });
+    }
+    // It may run still, and nothing of ours may when the engine's memory is released.
+    let abort = Abort {
+        upstream: Arc::clone(upstream),
+        ids: AbortIds::ours(&id),
+        authorization: plane.engine_key.clone(),
+        lease: None,
+    };
+    abort.start(plane);
+    match answer {
+        None => None,
+        Some(Err(_)) => Some(finding(upstream.heard_since(mark), ProbeKind::Generate)),
+        Some(Ok(Err(NoAnswer::NotAsked))) => None,
+        Some(Ok(_)) => Some(finding(false, ProbeKind::Generate)),
+    }
+}
+
+/// Ready when the answer to the probe will mean nothing any more.
+async fn overtaken(pool: &SharedPool, probe: &Probe) {
+    let mut changes = pool.subscribe();
+    while pool.with(|pool, _| pool.generation()) == probe.pool_generation {
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }

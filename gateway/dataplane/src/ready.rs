@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::json::push_string;
 use crate::plane::Plane;
+use crate::upstream::EngineNote;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
@@ -27,9 +28,11 @@ pub(crate) fn ready(plane: &Plane) -> Response<Answer> {
         push_string(&mut pools, name);
         let _ = write!(
             pools,
-            ":{{\"eligible\":{},\"unproven\":{},\"down\":{},\"draining\":{},\"registered\":{}}}",
+            ":{{\"eligible\":{},\"unproven\":{},\"down\":{},\"draining\":{},\"registered\":{}",
             census.eligible, census.unproven, census.down, census.draining, census.registered
         );
+        push_notes(&mut pools, &pool.notes());
+        pools.push('}');
     }
     if plane.pools.is_empty() {
         reason = Some("no pool is configured".to_owned());
@@ -44,6 +47,19 @@ pub(crate) fn ready(plane: &Plane) -> Response<Answer> {
     push_string(&mut body, &reason);
     let _ = write!(body, ",\"pools\":{{{pools}}}}}");
     json(StatusCode::SERVICE_UNAVAILABLE, Bytes::from(body))
+}
+
+/// Adds what is odd about engines, by their ids; nothing when nothing is.
+fn push_notes(json: &mut String, notes: &[EngineNote]) {
+    for (index, note) in notes.iter().enumerate() {
+        json.push_str(if index == 0 { ",\"notes\":{" } else { "," });
+        push_string(json, &note.backend);
+        json.push(':');
+        push_string(json, &note.note);
+    }
+    if !notes.is_empty() {
+        json.push('}');
+    }
 }
 
 fn json(status: StatusCode, body: Bytes) -> Response<Answer> {

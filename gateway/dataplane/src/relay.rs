@@ -65,10 +65,9 @@ impl Relay {
         let streaming = is_event_stream(&response.headers);
         let left = body.size_hint().exact();
         let mut relay = Self {
-            exchange,
             status: response.status,
             openai,
-            observer: Observer::new(streaming),
+            observer: Observer::new(streaming).expecting(exchange.version()),
             left,
             needs_done: streaming && ends_by_closing(response),
             patience: Patience::new(&plane.config.timeouts, deadline),
@@ -76,6 +75,7 @@ impl Relay {
             signals,
             stream: streaming.then(|| Gauge::raise(&plane.counters, |counters| &counters.open_streams)),
             plane: Arc::clone(plane),
+            exchange,
             body,
         };
         if relay.body.is_end_stream() {
@@ -138,6 +138,9 @@ impl Relay {
         self.exchange.upstream().hear();
         self.patience.rest();
         self.observer.feed(chunk);
+        if let Some(version) = self.observer.take_other_version() {
+            self.exchange.note_other_version(version);
+        }
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(chunk.len() as u64);
             if *left == 0 {

@@ -8,6 +8,8 @@ use crate::probe;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
+use crate::upstream::EngineNote;
+use crate::version_log::VersionMismatch;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use parking_lot::Mutex;
@@ -148,6 +150,18 @@ impl DataPlane {
     #[must_use]
     pub fn take_failures(&self) -> Vec<FailureSummary> {
         self.plane.failures.take()
+    }
+
+    /// Takes the answers since the last call whose engines ran other weights than their leases say, counted per engine.
+    #[must_use]
+    pub fn take_version_mismatches(&self) -> Vec<VersionMismatch> {
+        self.plane.mismatches.take()
+    }
+
+    /// What is odd about engines that are alive: `/model_info` or a probing generation was refused.
+    #[must_use]
+    pub fn engine_notes(&self) -> Vec<EngineNote> {
+        self.plane.pools.iter().flat_map(|pool| pool.notes()).collect()
     }
 
     /// Stops accepting, lets what is in flight finish for `grace`, then cuts it; every lease is settled and every

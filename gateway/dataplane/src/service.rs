@@ -7,7 +7,7 @@ use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
-use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS};
+use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS, WEIGHT_VERSION};
 use crate::json::unescape;
 use crate::lease_api;
 use crate::peek::Value;
@@ -17,6 +17,7 @@ use crate::relay::{Relay, is_event_stream};
 use crate::request_id::AbortIds;
 use crate::route::{Endpoint, Route, route};
 use crate::stats::Gauge;
+use crate::terms::Terms;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
@@ -115,6 +116,7 @@ async fn execute(
     let (parts, body) = request.into_parts();
     let session_header = session_header(&parts.headers).cloned();
     let session = session_header.as_ref().map(session_key).transpose()?;
+    let terms = Terms::read(&parts.headers)?;
     let mut received = Received::read(body, &plane.config.limits).await?;
     let model = select_model(role, received.peek.model.as_ref())?;
     let ids = abort_ids(plane, &mut received);
@@ -130,6 +132,7 @@ async fn execute(
         session,
         ids,
         deadlines,
+        terms,
     };
     let started = attempts
         .run(outgoing)
@@ -148,6 +151,7 @@ fn relay(
     let Started { exchange, response } = started;
     let (mut parts, body) = response.into_parts();
     let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label().clone());
+    let version = exchange.version();
     let signals = Arc::clone(&connection.signals);
     let relay = Relay::new(
         &connection.plane,
@@ -164,6 +168,9 @@ fn relay(
     }
     parts.headers.insert(BACKEND, backend);
     parts.headers.insert(LEASE, lease);
+    if let Some(version) = version {
+        parts.headers.insert(WEIGHT_VERSION, HeaderValue::from(version));
+    }
     if let Some(session) = session {
         parts.headers.insert(SESSION, session);
     }

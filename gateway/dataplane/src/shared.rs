@@ -11,6 +11,7 @@ use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::watch;
@@ -23,6 +24,8 @@ pub struct SharedPool {
     name: String,
     origin: Instant,
     state: Mutex<State>,
+    /// Answers whose weights were not those of their lease.
+    version_mismatches: AtomicU64,
     /// The latest revision of the pool, for those who wait for a change of its control side.
     revision: watch::Sender<u64>,
 }
@@ -43,6 +46,7 @@ impl SharedPool {
                 pool: Pool::new(config),
                 wakers: Wakers::default(),
             }),
+            version_mismatches: AtomicU64::new(0),
             revision: watch::Sender::new(0),
         })
     }
@@ -51,6 +55,17 @@ impl SharedPool {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Answers, relayed here or reported by direct clients, whose engine said to have run other weights than those of the lease; never
+    /// decreases.
+    #[must_use]
+    pub fn version_mismatches(&self) -> u64 {
+        self.version_mismatches.load(Relaxed)
+    }
+
+    pub(crate) fn note_version_mismatch(&self) {
+        self.version_mismatches.fetch_add(1, Relaxed);
     }
 
     /// The current time on this pool's clock.

@@ -15,13 +15,14 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use parking_lot::{Mutex, RwLock};
 use router_core::address::Address;
+use router_core::health::ProbeKind;
 use router_core::membership::{BackendInfo, BackendRef};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
@@ -55,9 +56,17 @@ pub(crate) struct Upstream {
     /// How often housekeeping found `heard` set.
     heard_rounds: AtomicU64,
     pub(crate) probing: AtomicBool,
+    /// The status of the last answer to a probe, per kind; 0 before the first.
+    answered: Answered,
     connect_timeout: Duration,
     keepalive: Duration,
     counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct Answered {
+    model_info: AtomicU16,
+    generate: AtomicU16,
 }
 
 #[derive(Default)]
@@ -85,6 +94,24 @@ impl fmt::Display for ConnectError {
             Self::Exhausted(error) => write!(f, "the gateway's machine is exhausted: {error}"),
         }
     }
+}
+
+/// What is odd about an engine that is alive, by the last probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineNote {
+    /// The name of the pool.
+    pub pool: String,
+    /// The id of the engine.
+    pub backend: String,
+    /// What, and what to do about it.
+    pub note: String,
+}
+
+/// The answer to a call (probe, abort).
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    /// As far as it was read.
+    pub(crate) body: Vec<u8>,
 }
 
 /// Why a call (probe, abort) has no answer.
@@ -147,6 +174,23 @@ impl Upstreams {
             .collect()
     }
 
+    /// What is odd about the engines, by their last probes.
+    pub(crate) fn notes(&self) -> Vec<EngineNote> {
+        let table = self.by_backend.read();
+        let mut notes: Vec<EngineNote> = table
+            .values()
+            .filter_map(|upstream| {
+                Some(EngineNote {
+                    pool: self.shared.name().to_owned(),
+                    backend: upstream.id.clone(),
+                    note: upstream.note()?,
+                })
+            })
+            .collect();
+        notes.sort_unstable_by(|one, other| one.backend.cmp(&other.backend));
+        notes
+    }
+
     pub(crate) fn close_idle(&self) {
         for upstream in self.by_backend.read().values() {
             upstream.close_idle(true);
@@ -172,6 +216,7 @@ impl Upstream {
             heard: AtomicBool::new(false),
             heard_rounds: AtomicU64::new(0),
             probing: AtomicBool::new(false),
+            answered: Answered::default(),
             connect_timeout,
             keepalive,
             counters,
@@ -196,6 +241,11 @@ impl Upstream {
         }
     }
 
+    /// What was sent so far says nothing about what comes now.
+    pub(crate) fn forget_heard(&self) {
+        self.heard.store(false, Relaxed);
+    }
+
     /// A mark to ask later whether the engine sent anything since; see [`Upstream::heard_since`].
     pub(crate) fn heard_mark(&self) -> u64 {
         self.heard_rounds.load(Relaxed)
@@ -203,6 +253,29 @@ impl Upstream {
 
     pub(crate) fn heard_since(&self, mark: u64) -> bool {
         self.heard.load(Relaxed) || self.heard_rounds.load(Relaxed) != mark
+    }
+
+    /// Remembers how a probe was answered.
+    pub(crate) fn note_answer(&self, kind: ProbeKind, status: StatusCode) {
+        match kind {
+            ProbeKind::Liveness => self.answered.model_info.store(status.as_u16(), Relaxed),
+            ProbeKind::Generate => self.answered.generate.store(status.as_u16(), Relaxed),
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let odd = |status: &AtomicU16| Some(status.load(Relaxed)).filter(|status| !matches!(status, 0 | 200..=299));
+        let (call, status) = match (odd(&self.answered.model_info), odd(&self.answered.generate)) {
+            (Some(status), _) => ("GET /model_info", status),
+            (None, Some(status)) => ("POST /generate (a probe)", status),
+            (None, None) => return None,
+        };
+        let advice = match status {
+            401 | 403 => ": is engine_key the key of this engine?",
+            404 | 405 => ": is this an SGLang engine?",
+            _ => "",
+        };
+        Some(format!("{call} was answered {status}{advice}"))
     }
 
     /// A pooled connection that is still usable.
@@ -288,10 +361,22 @@ impl Upstream {
         body: Outgoing,
         authorization: Option<&HeaderValue>,
     ) -> Result<StatusCode, NoAnswer> {
+        let reply = self.ask(method, path, body, authorization).await?;
+        Ok(reply.status)
+    }
+
+    /// The same, with the body of the answer.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &'static str,
+        body: Outgoing,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Reply, NoAnswer> {
         if let Some(link) = self.take_idle()
-            && let Ok(status) = self.call_on(link, &method, path, body.clone(), authorization).await
+            && let Ok(reply) = self.call_on(link, &method, path, body.clone(), authorization).await
         {
-            return Ok(status);
+            return Ok(reply);
         }
         let link = self.connect().await.map_err(|error| match error {
             ConnectError::Exhausted(_) => NoAnswer::NotAsked,
@@ -307,7 +392,7 @@ impl Upstream {
         path: &'static str,
         body: Outgoing,
         authorization: Option<&HeaderValue>,
-    ) -> Result<StatusCode, NoAnswer> {
+    ) -> Result<Reply, NoAnswer> {
         let mut map = HeaderMap::new();
         headers::prepare_for_engine(&mut map, &self.host_header, body.length());
         if body.length() > 0 {
@@ -321,18 +406,22 @@ impl Upstream {
         *request.uri_mut() = Uri::from_static(path);
         *request.headers_mut() = map;
         let response = link.send(request).await.map_err(|_| NoAnswer::Silent)?;
-        let status = response.status();
+        let mut reply = Reply {
+            status: response.status(),
+            body: Vec::new(),
+        };
         let mut body = response.into_body();
-        let mut length = 0;
         while let Some(frame) = std::future::poll_fn(|cx| link.poll_frame(&mut body, cx)).await {
             let frame = frame.map_err(|_| NoAnswer::Silent)?;
-            length += frame.data_ref().map_or(0, bytes::Bytes::len);
-            if length > MAX_CALL_BODY_BYTES {
-                return Ok(status);
+            if let Some(bytes) = frame.data_ref() {
+                reply.body.extend_from_slice(bytes);
+            }
+            if reply.body.len() > MAX_CALL_BODY_BYTES {
+                return Ok(reply);
             }
         }
         self.give_back(link);
-        Ok(status)
+        Ok(reply)
     }
 }
 

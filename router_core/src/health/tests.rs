@@ -165,7 +165,7 @@ fn stalls_need_tokens() {
         vitals.pass_time(&patience(), at(1000));
         vitals.note_alive(Source::Probe);
         assert_eq!((vitals.health(), vitals.is_stalled()), (Health::Suspect, true));
-        vitals.note_generated(generated, moment(1000));
+        vitals.note_generated(generated, &patience(), moment(1000));
         assert_eq!(vitals.health(), health);
     }
 }

@@ -101,6 +101,11 @@ impl Vitals {
         self.failed_executions.max(self.failed_probes)
     }
 
+    /// Whether executions failed since the last sign of life.
+    pub(crate) const fn has_failed_executions(&self) -> bool {
+        self.failed_executions > 0
+    }
+
     pub(crate) const fn is_stalled(&self) -> bool {
         self.stalled
     }
@@ -218,10 +223,9 @@ impl Vitals {
         *count = count.saturating_add(1);
         let is_last_straw = *count >= patience.down_after;
         match (self.health, source) {
-            (Health::Unproven, _) => self.last_failure = now,
+            (Health::Unproven, _) | (Health::Down, Source::Probe) => self.last_failure = now,
             // What ends now may have begun before the breaker opened: it must not keep it open longer.
             (Health::Down | Health::HalfOpen, Source::Execution) => {}
-            (Health::Down, Source::Probe) => self.last_failure = now,
             (Health::HalfOpen, Source::Probe) => {
                 self.last_failure = now;
                 self.health = Health::Down;
@@ -247,13 +251,15 @@ impl Vitals {
         }
     }
 
-    /// Takes in the answer to a probe that generates: as good as an execution, and newer than any of them.
-    pub(crate) fn note_generated(&mut self, alive: bool, at: (Timestamp, Duration)) {
+    /// Takes in the answer to a probe that generates: as good as an execution, and newer than any of them. Silence after
+    /// silence is enough.
+    pub(crate) fn note_generated(&mut self, alive: bool, patience: &Patience, at: (Timestamp, Duration)) {
         if alive {
             self.trust();
-        } else if self.health != Health::Unproven {
-            self.unhealthy_since.get_or_insert(at.1);
+        } else if self.stalled && self.health == Health::Suspect {
             self.trip(at.0);
+        } else {
+            self.note_failure(Source::Execution, patience, at);
         }
     }
 

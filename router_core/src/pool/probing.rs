@@ -16,7 +16,7 @@ impl Pool {
         let pool_generation = self.lifecycle.generation;
         let target = self.backends.at_mut(backend.slot());
         target.probe_seq = target.probe_seq.wrapping_add(1);
-        let is_idle = target.outstanding == 0 && target.vitals.failures() > 0;
+        let is_idle = target.outstanding == 0 && target.vitals.has_failed_executions();
         let generate = target.is_suspect() && (target.vitals.is_stalled() || is_idle);
         Some(Probe {
             backend,
@@ -45,9 +45,11 @@ impl Pool {
         match probe.kind {
             ProbeKind::Liveness => self.note_probe(probe.backend, alive),
             ProbeKind::Generate => {
-                let at = self.instant();
+                let (patience, at) = (self.patience, self.instant());
                 self.backends.at_mut(probe.backend.slot()).heard = at.1;
-                self.examine(probe.backend.slot(), |vitals| vitals.note_generated(alive, at));
+                self.examine(probe.backend.slot(), |vitals| {
+                    vitals.note_generated(alive, &patience, at)
+                });
             }
         }
         self.pump();

@@ -53,7 +53,8 @@ impl Pool {
     }
 
     /// What happens at the deadline of a drain.
-    pub(super) fn give_up_drain(&mut self, id: &str, outstanding: u32) -> Error {
+    pub(super) fn give_up_drain(&mut self, id: &str) -> Error {
+        let outstanding = self.leases.len();
         let fails = self.config.on_drain_timeout == OnDrainTimeout::Fail;
         let error = self.drain_timeout(id, fails);
         if fails {
@@ -70,7 +71,7 @@ impl Pool {
         });
         if let Some(update) = overdue {
             let id = Arc::clone(&update.id);
-            self.give_up_drain(&id, self.leases.len());
+            self.give_up_drain(&id);
         }
     }
 
@@ -83,8 +84,9 @@ impl Pool {
         }
     }
 
-    /// The oldest open leases.
-    fn blockers(&self) -> Vec<Blocker> {
+    /// The oldest open leases: what a drain waits for. At most [`MAX_BLOCKERS`].
+    #[must_use]
+    pub fn blockers(&self) -> Vec<Blocker> {
         let mut oldest: Vec<(Timestamp, LeaseId)> = self.leases.iter().map(|(id, lease)| (lease.granted, id)).collect();
         oldest.sort_unstable();
         oldest.truncate(MAX_BLOCKERS);
@@ -132,7 +134,7 @@ impl Pool {
                 format!("update {id} is an offload: cancel it"),
             ));
         }
-        if update.to_version.is_some_and(|announced| announced != version) {
+        if update.announced.is_some_and(|announced| announced != version) {
             return Err(Error::IdempotencyConflict { what: "update" });
         }
         if update.phase == UpdatePhase::Quiescing {
@@ -182,7 +184,7 @@ impl Pool {
         UpdateStatus {
             id: update.id.to_string(),
             kind: update.kind,
-            to_version: update.to_version,
+            to_version: update.version.or(update.announced),
             phase: update.phase,
             server_paused: self.lifecycle.paused_for.as_ref() == Some(&update.id),
             outstanding: self.leases.len(),
@@ -203,7 +205,8 @@ pub(super) fn finished(id: &str, version: u64, now: Timestamp) -> Update {
     Update {
         id: id.into(),
         kind: UpdateKind::Weights,
-        to_version: Some(version),
+        announced: None,
+        version: Some(version),
         phase: UpdatePhase::Published,
         began: now,
         deadline: None,

@@ -22,7 +22,7 @@ impl Pool {
         self.lifecycle.check_alive()?;
         check_name("update id", begin.id)?;
         if let Ok(known) = self.lifecycle.find(begin.id) {
-            if (known.kind, known.to_version) != (begin.kind, begin.to_version) {
+            if (known.kind, known.announced) != (begin.kind, begin.to_version) {
                 return Err(Error::IdempotencyConflict { what: "update" });
             }
             return Ok(self.status_of_update(known, true));
@@ -36,7 +36,8 @@ impl Pool {
         self.lifecycle.stage = Stage::Updating(Update {
             id,
             kind: begin.kind,
-            to_version: begin.to_version,
+            announced: begin.to_version,
+            version: None,
             phase: UpdatePhase::Quiescing,
             began: now,
             deadline: None,
@@ -54,29 +55,22 @@ impl Pool {
     pub fn drain(&mut self, id: &str, deadline: Timestamp, now: Timestamp) -> Result<UpdateStatus, Error> {
         let now = self.advance(now);
         self.check_drain(id)?;
-        let outstanding = self.leases.len();
-        let is_current = self.lifecycle.update().is_some_and(|update| *update.id == *id);
-        if !is_current {
-            return self
-                .lifecycle
-                .find(id)
-                .map(|update| self.status_of_update(update, true));
-        }
-        let Stage::Updating(update) = &mut self.lifecycle.stage else {
-            return self.update_status(id);
-        };
-        match update.phase {
-            UpdatePhase::Quiescing if *update.deadline.get_or_insert(deadline) <= now => {
+        let phase = self.lifecycle.find(id)?.phase;
+        match &mut self.lifecycle.stage {
+            Stage::Updating(update) if *update.id == *id && phase == UpdatePhase::Quiescing => {
+                if *update.deadline.get_or_insert(deadline) > now {
+                    return self.status(id, false);
+                }
                 // A later call may set another one, if the pool lives on.
                 update.deadline = None;
-                Err(self.give_up_drain(id, outstanding))
+                Err(self.give_up_drain(id))
             }
-            UpdatePhase::Drained => {
+            Stage::Updating(update) if *update.id == *id && phase == UpdatePhase::Drained => {
                 update.phase = UpdatePhase::Updating;
                 self.note_update(id, UpdatePhase::Updating);
-                self.update_status(id)
+                self.status(id, false)
             }
-            phase => self.status(id, phase != UpdatePhase::Quiescing),
+            _ => self.status(id, true),
         }
     }
 
@@ -117,7 +111,7 @@ impl Pool {
         check_name("update id", id)?;
         if let Some(known) = self.lifecycle.results.iter().find(|update| *update.id == *id) {
             return match known.phase {
-                UpdatePhase::Published if known.to_version == Some(version) => Ok(self.status_of_update(known, true)),
+                UpdatePhase::Published if known.version == Some(version) => Ok(self.status_of_update(known, true)),
                 UpdatePhase::Published => Err(Error::IdempotencyConflict { what: "update" }),
                 phase => Err(impossible("publishing", format!("update {id} is {phase}"))),
             };
@@ -137,7 +131,7 @@ impl Pool {
             self.lifecycle.keep(finished(id, version, now));
         }
         if let Stage::Updating(update) = &mut self.lifecycle.stage {
-            update.to_version = Some(version);
+            update.version = Some(version);
         }
         self.lifecycle.published = Some(next);
         let next_stage = self.lifecycle.at_rest();

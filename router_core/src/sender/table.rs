@@ -45,7 +45,7 @@ pub(crate) struct Sender {
 /// Every attached sender of a pool.
 #[derive(Debug)]
 pub(crate) struct Senders {
-    senders: Slab<Sender>,
+    attached: Slab<Sender>,
     by_name: HashMap<Box<str>, Handle, FixedState>,
     last_namespace: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Senders {
 impl Senders {
     pub(crate) fn new(hash_seed: u64) -> Self {
         Self {
-            senders: Slab::default(),
+            attached: Slab::default(),
             by_name: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             last_namespace: 0,
         }
@@ -64,7 +64,7 @@ impl Senders {
             .last_namespace
             .checked_add(1)
             .expect("fewer than 2^32 attaches per pool");
-        let handle = self.senders.insert(Sender {
+        let handle = self.attached.insert(Sender {
             name: name.into(),
             incarnation: incarnation.into(),
             owner,
@@ -86,33 +86,33 @@ impl Senders {
 
     #[inline]
     pub(crate) fn get(&self, sender: Handle) -> Option<&Sender> {
-        self.senders.get(sender)
+        self.attached.get(sender)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, sender: Handle) -> Option<&mut Sender> {
-        self.senders.get_mut(sender)
+        self.attached.get_mut(sender)
     }
 
     /// A sender that is known to be attached.
     #[inline]
     pub(crate) fn at(&self, sender: Handle) -> &Sender {
-        self.senders.at(sender.index).1
+        self.attached.at(sender.index).1
     }
 
     /// A sender that is known to be attached.
     #[inline]
     pub(crate) fn at_mut(&mut self, sender: Handle) -> &mut Sender {
-        self.senders.at_mut(sender.index)
+        self.attached.at_mut(sender.index)
     }
 
     pub(crate) fn remove(&mut self, sender: Handle) -> Option<Sender> {
-        let removed = self.senders.remove(sender)?;
+        let removed = self.attached.remove(sender)?;
         self.by_name.remove(&removed.name);
         Some(removed)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &Sender)> {
-        self.senders.iter()
+        self.attached.iter()
     }
 }

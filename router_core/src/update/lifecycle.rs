@@ -14,7 +14,10 @@ use std::sync::Arc;
 pub(crate) struct Update {
     pub(crate) id: Arc<str>,
     pub(crate) kind: UpdateKind,
-    pub(crate) to_version: Option<u64>,
+    /// The version that its begin announced.
+    pub(crate) announced: Option<u64>,
+    /// The version that it published.
+    pub(crate) version: Option<u64>,
     pub(crate) phase: UpdatePhase,
     pub(crate) began: Timestamp,
     pub(crate) deadline: Option<Timestamp>,

@@ -8,22 +8,18 @@ use super::leases::{self, Acquiring, Waiting};
 use super::request::{Batch, Body as _, Operation};
 use super::{Context, Stamped};
 use crate::answer::Answer;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 
 /// Requests in one batch at most.
 const MAX_REQUESTS: usize = 1024;
 
-type Pending<'a> = Pin<Box<dyn Future<Output = Value> + Send + 'a>>;
-
 /// The result of one request, or the wait for it.
-enum Entry<'a> {
+enum Entry {
     Done(Value),
-    Pending(Pending<'a>),
+    Waiting(Waiting),
 }
 
 pub(super) async fn run(context: Context<'_>, body: &Batch) -> Result<Response<Answer>, Refusal> {
@@ -31,8 +27,21 @@ pub(super) async fn run(context: Context<'_>, body: &Batch) -> Result<Response<A
         let message = format!("{} requests in one batch; at most {MAX_REQUESTS}", body.requests.len());
         return Err(Refusal::new(Problem::Unprocessable, message));
     }
-    let entries: Vec<Entry<'_>> = body.requests.iter().map(|request| start(context, request)).collect();
-    let results = finish(entries).await;
+    let mut results = Vec::with_capacity(body.requests.len());
+    // Each wait has a waker of its own, so a grant touches nobody else of the batch.
+    let mut waits = FuturesUnordered::new();
+    for (index, request) in body.requests.iter().enumerate() {
+        results.push(match start(context, request) {
+            Entry::Done(value) => value,
+            Entry::Waiting(waiting) => {
+                waits.push(async move { (index, wait(context, waiting).await) });
+                Value::Null
+            }
+        });
+    }
+    while let Some((index, value)) = waits.next().await {
+        results[index] = value;
+    }
     let answer = Stamped {
         value: json!({ "results": results }),
         stamp: context.stamp(),
@@ -40,7 +49,7 @@ pub(super) async fn run(context: Context<'_>, body: &Batch) -> Result<Response<A
     Ok(context.ok(&answer))
 }
 
-fn start<'a>(context: Context<'a>, request: &Operation) -> Entry<'a> {
+fn start(context: Context<'_>, request: &Operation) -> Entry {
     let expected = match request {
         Operation::Acquire(body) => body.expect_incarnation(),
         Operation::Settle(body) => body.expect_incarnation(),
@@ -51,7 +60,7 @@ fn start<'a>(context: Context<'a>, request: &Operation) -> Entry<'a> {
     match request {
         Operation::Acquire(body) => match leases::begin(context, body) {
             Ok(Acquiring::Granted(granted)) => Entry::Done(granted_view(&granted)),
-            Ok(Acquiring::Waiting(waiting)) => Entry::Pending(Box::pin(wait(context, waiting))),
+            Ok(Acquiring::Waiting(waiting)) => Entry::Waiting(waiting),
             Err(refusal) => Entry::Done(refused(&refusal)),
         },
         Operation::Settle(body) => {
@@ -80,28 +89,4 @@ fn granted_view<T: Serialize>(answer: &Stamped<T>) -> Value {
 
 fn refused(refusal: &Refusal) -> Value {
     json!({ "status": refusal.status().as_u16(), "body": refusal.to_value() })
-}
-
-/// Waits for every pending entry; a wake-up polls those that are still pending.
-async fn finish(mut entries: Vec<Entry<'_>>) -> Vec<Value> {
-    poll_fn(|cx| {
-        let mut waits = false;
-        for entry in &mut entries {
-            if let Entry::Pending(pending) = entry {
-                match pending.as_mut().poll(cx) {
-                    Poll::Ready(value) => *entry = Entry::Done(value),
-                    Poll::Pending => waits = true,
-                }
-            }
-        }
-        if waits { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    entries
-        .into_iter()
-        .map(|entry| match entry {
-            Entry::Done(value) => value,
-            Entry::Pending(_) => unreachable!("the loop above ends when none is pending"),
-        })
-        .collect()
 }

@@ -4,7 +4,7 @@ use super::error::{Problem, Refusal, Side};
 use super::memory::Trouble;
 use super::query::check_wait;
 use super::reply::{Stamp, milliseconds};
-use super::request::{Acquire, Settle};
+use super::request::{Acquire, ObservedVersion, Settle};
 use super::{Context, Stamped};
 use crate::answer::Answer;
 use crate::parked::ParkedCall;
@@ -194,23 +194,18 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Resu
 }
 
 fn differs(pool: &Pool, body: &Settle) -> bool {
-    let observed = body
-        .observed_weight_version
-        .as_ref()
-        .and_then(|version| version.number());
+    let observed = body.observed_weight_version.as_ref().and_then(ObservedVersion::number);
     matches!((observed, pool.published()), (Some(observed), Some(published)) if observed != published.version)
 }
 
 fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, mismatch: bool, now: Timestamp) {
     let is_trouble =
         body.error.is_some() || !matches!(outcome, Outcome::Completed | Outcome::Aborted | Outcome::Cancelled);
-    if !is_trouble && !mismatch {
-        return;
+    if mismatch {
+        context.pool.shared.note_version_mismatch();
     }
-    let mut memory = context.pool.memory.lock();
-    memory.version_mismatches += u64::from(mismatch);
     if is_trouble {
-        memory.note_trouble(Trouble {
+        context.pool.memory.lock().note_trouble(Trouble {
             at: now,
             lease: lease.to_owned(),
             outcome: outcome.as_str(),

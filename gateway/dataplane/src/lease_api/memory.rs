@@ -24,8 +24,6 @@ pub(super) struct Trouble {
 pub(super) struct Memory {
     removals: VecDeque<(String, u32)>,
     troubles: VecDeque<Trouble>,
-    /// Answers whose weight version was not that of their lease; never decreases.
-    pub(super) version_mismatches: u64,
     /// In the words of whoever closed the pool first.
     pub(super) closed_because: Option<String>,
 }

@@ -164,7 +164,7 @@ async fn serve<'a>(
     if parts.method != call.method() {
         return Err(Refusal::method_not_allowed(path, call.method()));
     }
-    let query = query::Query::parse(parts.uri.query().unwrap_or_default())?;
+    let query = query::Query::parse(parts.uri.query().unwrap_or_default(), call.parameters())?;
     let (name, call) = match call {
         Call::OpenApi => return Ok(openapi::document()),
         Call::Pools => return pools::list(api, &query).await,

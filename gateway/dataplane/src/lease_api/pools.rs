@@ -8,6 +8,8 @@ use super::wait::{Changes, Ended};
 use super::{ApiPool, Context, LeaseApi, Stamped, view};
 use crate::answer::Answer;
 use http::{Response, StatusCode};
+use router_core::pool::Pool;
+use router_core::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -26,13 +28,13 @@ pub(super) async fn show(context: Context<'_>, query: &Query) -> Result<Response
 
 /// All pools; their common revision is the sum of the single ones, so it grows with each.
 pub(super) async fn list(api: &LeaseApi, query: &Query) -> Result<Response<Answer>, Refusal> {
-    api.expect(query.text("expect_incarnation"))?;
     let (pools, revision) = watch(api, &api.pools, query).await?;
     let answer = json!({ "pools": pools, "revision": revision, "incarnation": api.incarnation });
     Ok(json(StatusCode::OK, &answer))
 }
 
 async fn watch(api: &LeaseApi, pools: &[ApiPool], query: &Query) -> Result<(Vec<Value>, u64), Refusal> {
+    api.expect(query.text("expect_incarnation"))?;
     let since: Option<u64> = query.number("since_gen")?;
     let deadline = Instant::now() + query.wait("wait_ms")?;
     let mut changes = Changes::of(pools.iter());
@@ -52,7 +54,14 @@ fn revision(pool: &ApiPool) -> u64 {
 fn snapshot(pool: &ApiPool) -> Value {
     // Only the numbers are taken under the pool's lock; they are turned into text outside of it.
     let (statistics, now) = pool.shared.with(|pool, now| (pool.statistics(), now));
-    view::pool((&pool.role, &pool.model), &statistics, &pool.memory.lock(), now)
+    let mismatches = pool.shared.version_mismatches();
+    view::pool(
+        (&pool.role, &pool.model),
+        &statistics,
+        &pool.memory.lock(),
+        mismatches,
+        now,
+    )
 }
 
 /// Ends a pool whose owner knows that something went wrong.
@@ -62,7 +71,7 @@ pub(super) fn fail(context: Context<'_>, body: &Reason) -> Result<Response<Answe
 
 /// Ends a pool in good order.
 pub(super) fn close(context: Context<'_>, body: &ClosePool) -> Result<Response<Answer>, Refusal> {
-    let answer = end(context, |pool, now| pool.close(now))?;
+    let answer = end(context, Pool::close)?;
     if let Some(reason) = &body.reason {
         context
             .pool
@@ -74,10 +83,7 @@ pub(super) fn close(context: Context<'_>, body: &ClosePool) -> Result<Response<A
     Ok(answer)
 }
 
-fn end(
-    context: Context<'_>,
-    operation: impl FnOnce(&mut router_core::pool::Pool, router_core::time::Timestamp),
-) -> Result<Response<Answer>, Refusal> {
+fn end(context: Context<'_>, operation: impl FnOnce(&mut Pool, Timestamp)) -> Result<Response<Answer>, Refusal> {
     let ended: Stamped<Value> = context
         .run(|pool, now| {
             operation(pool, now);

@@ -5,26 +5,20 @@ use super::route::decode;
 use super::wait::MAX_WAIT;
 use std::time::Duration;
 
-/// The parameters any call takes.
-const KNOWN: [&str; 6] = [
-    "since_gen",
-    "wait_ms",
-    "generation",
-    "drain_ms",
-    "incarnation",
-    "expect_incarnation",
-];
-
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(&'static str, String)>);
 
 impl Query {
-    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+    /// Reads a query string that may have the parameters `known`.
+    pub(super) fn parse(text: &str, known: &[&'static str]) -> Result<Self, Refusal> {
         let mut parameters = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let Some(known) = KNOWN.into_iter().find(|known| *known == name) else {
-                let message = format!("unknown query parameter {name:?}; known: {}", KNOWN.join(", "));
+            let Some(known) = known.iter().copied().find(|known| *known == name) else {
+                let message = match known {
+                    [] => format!("unknown query parameter {name:?}: this call has none"),
+                    known => format!("unknown query parameter {name:?}; known: {}", known.join(", ")),
+                };
                 return Err(Refusal::new(Problem::Unprocessable, message));
             };
             let value = decode(value).ok_or_else(|| {

@@ -63,6 +63,25 @@ impl Call {
             Self::Pool { .. } => "POST",
         }
     }
+
+    /// The query parameters of the call.
+    pub(super) const fn parameters(&self) -> &'static [&'static str] {
+        match self {
+            Self::Pools
+            | Self::Pool {
+                call: PoolCall::Show, ..
+            } => &["since_gen", "wait_ms", "expect_incarnation"],
+            Self::Pool {
+                call: PoolCall::RemoveBackend(_),
+                ..
+            } => &["generation", "drain_ms", "expect_incarnation"],
+            Self::Pool {
+                call: PoolCall::DetachSender(_),
+                ..
+            } => &["incarnation", "expect_incarnation"],
+            Self::OpenApi | Self::Pool { .. } => &[],
+        }
+    }
 }
 
 /// Whether the lease API serves `path`, given without its leading `/v1/`.

@@ -1,6 +1,6 @@
 //! Driving a weight update: begin, drain, resume, publish; or fail, or cancel.
 
-use super::error::{Refusal, Side};
+use super::error::{Refusal, Side, blocker_view};
 use super::query::check_wait;
 use super::request::{BeginUpdate, Drain, Kind, Nothing, Publish, Reason};
 use super::wait::{Changes, Ended};
@@ -52,7 +52,9 @@ pub(super) async fn drain(context: Context<'_>, id: &str, body: &Drain) -> Resul
             let deadline = *deadline.get_or_insert_with(|| now.after(timeout));
             let status = pool.drain(id, deadline, now)?;
             let left = status.drain_deadline.map_or(wait, |deadline| deadline.since(now));
-            Ok((status.phase, view::update(&status, now), left))
+            let mut view = view::update(&status, now);
+            view["blockers"] = pool.blockers().iter().map(blocker_view).collect();
+            Ok((status.phase, view, left))
         });
         let drained = drained.map_err(|error| Refusal::of(&error, Side::Control))?;
         let (phase, _, left) = &drained.value;

@@ -120,7 +120,13 @@ fn failure_facts(failure: &Failure, now: Timestamp) -> Value {
 }
 
 /// Everything about a pool. `name` is its role and its model.
-pub(super) fn pool(name: (&str, &str), statistics: &PoolStatistics, memory: &Memory, now: Timestamp) -> Value {
+pub(super) fn pool(
+    name: (&str, &str),
+    statistics: &PoolStatistics,
+    memory: &Memory,
+    mismatches: u64,
+    now: Timestamp,
+) -> Value {
     let control = &statistics.control;
     let each_update = |status: &UpdateStatus| update(status, now);
     json!({
@@ -142,7 +148,7 @@ pub(super) fn pool(name: (&str, &str), statistics: &PoolStatistics, memory: &Mem
         "owners": control.owners.iter().map(owner).collect::<Vec<_>>(),
         "senders": control.senders.iter().map(sender).collect::<Vec<_>>(),
         "census": census_view(&statistics.census),
-        "counts": counts(statistics, memory),
+        "counts": counts(statistics, mismatches),
         "recent_errors": memory.troubles().map(|trouble| json!({
             "ms_ago": milliseconds(now.since(trouble.at)),
             "lease_id": trouble.lease,
@@ -153,7 +159,7 @@ pub(super) fn pool(name: (&str, &str), statistics: &PoolStatistics, memory: &Mem
     })
 }
 
-fn counts(statistics: &PoolStatistics, memory: &Memory) -> Value {
+fn counts(statistics: &PoolStatistics, mismatches: u64) -> Value {
     let control = &statistics.control;
     json!({
         "outstanding": statistics.outstanding,
@@ -168,7 +174,7 @@ fn counts(statistics: &PoolStatistics, memory: &Memory) -> Value {
         "later_failures": control.later_failures,
         "unexpected_aborts": control.unexpected_aborts,
         "stale_probes": control.stale_probes,
-        "version_mismatches": memory.version_mismatches,
+        "version_mismatches": mismatches,
         "picks": named(statistics.picks.iter().map(|(reason, count)| (reason.as_str(), count))),
         "outcomes": outcomes(&statistics.outcomes),
         "parked": named(control.parked.iter().map(|(reason, count)| (reason.as_str(), count))),

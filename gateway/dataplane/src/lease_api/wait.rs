@@ -33,7 +33,7 @@ impl LeaseApi {
     }
 
     /// Ready at `deadline`, or when the data plane no longer serves.
-    pub(super) async fn time_is_up(&self, deadline: Instant) {
+    pub(crate) async fn time_is_up(&self, deadline: Instant) {
         tokio::select! {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.leaving() => {}
@@ -51,10 +51,10 @@ impl Changes {
 
     /// Waits until one of the pools has changed since the last call, but not beyond `deadline`.
     pub(super) async fn next(&mut self, api: &LeaseApi, deadline: Instant) -> Ended {
-        let mut changes: Vec<Pin<Box<_>>> = self.0.iter_mut().map(|changes| Box::pin(changes.changed())).collect();
+        let mut changes: Vec<Pin<Box<_>>> = self.0.iter_mut().map(|receiver| Box::pin(receiver.changed())).collect();
         let any = poll_fn(|cx| {
-            let changed = changes.iter_mut().any(|change| change.as_mut().poll(cx).is_ready());
-            if changed { Poll::Ready(()) } else { Poll::Pending }
+            let any_is_ready = changes.iter_mut().any(|change| change.as_mut().poll(cx).is_ready());
+            if any_is_ready { Poll::Ready(()) } else { Poll::Pending }
         });
         tokio::select! {
             biased;

@@ -10,8 +10,8 @@ fn document() -> Value {
     serde_json::from_str(DOCUMENT).expect("JSON")
 }
 
-/// Every call with the path template under which it is described.
-fn templates() -> Vec<(&'static str, String)> {
+/// Every call with the path template under which it is described, and its query parameters.
+fn templates() -> Vec<(&'static str, String, &'static [&'static str])> {
     let name = String::new;
     let calls = [
         PoolCall::Show,
@@ -38,8 +38,8 @@ fn templates() -> Vec<(&'static str, String)> {
         PoolCall::Close,
     ];
     let mut templates = vec![
-        (Call::OpenApi.method(), "/v1/router/openapi.json".to_owned()),
-        (Call::Pools.method(), "/v1/router/pools".to_owned()),
+        describe(&Call::OpenApi, "/v1/router/openapi.json".to_owned()),
+        describe(&Call::Pools, "/v1/router/pools".to_owned()),
     ];
     for call in calls {
         // A call that is added to the type does not compile here before it has its template.
@@ -81,9 +81,13 @@ fn templates() -> Vec<(&'static str, String)> {
             _ => panic!("{path} is no call on a pool"),
         };
         assert_eq!(parsed_kind, std::mem::discriminant(&call), "{path}");
-        templates.push((parsed.method(), path));
+        templates.push(describe(&parsed, path));
     }
     templates
+}
+
+fn describe(call: &Call, path: String) -> (&'static str, String, &'static [&'static str]) {
+    (call.method(), path, call.parameters())
 }
 
 /// Every route is described, with its method; nothing else is.
@@ -103,9 +107,25 @@ fn every_route_is_described() {
         .collect();
     let served: BTreeSet<(String, String)> = templates()
         .into_iter()
-        .map(|(method, path)| (method.to_owned(), path))
+        .map(|(method, path, _)| (method.to_owned(), path))
         .collect();
     assert_eq!(described, served);
+}
+
+/// Every query parameter is described where it is taken, and nowhere else.
+#[test]
+fn every_parameter_is_described() {
+    let document = document();
+    for (method, path, parameters) in templates() {
+        let described = &document["paths"][&path][method.to_ascii_lowercase()]["parameters"];
+        let described: BTreeSet<&str> = described
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|parameter| parameter["name"].as_str())
+            .collect();
+        assert_eq!(described, parameters.iter().copied().collect(), "{method} {path}");
+    }
 }
 
 /// Every code is described under every status it is sent with, and in the schema of errors; nothing else is.

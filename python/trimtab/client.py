@@ -1,0 +1,193 @@
+"""``RouterClient``: leases of a router in another process, for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from trimtab.errors import TrimtabError
+from trimtab.lease_record import RouterLease
+from trimtab.sender_link import AcquireRequest, SenderLink, outcome_at_exit
+from trimtab.transport import AsyncTransport
+from trimtab.wire import RetryPolicy, Target
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["RouterClient", "RouterLeaseContext"]
+
+logger = logging.getLogger(__name__)
+
+
+class RouterLeaseContext:
+    """One execution, as an async context manager: acquired on entry, settled on exit.
+
+    An exit without ``lease.settle(...)`` settles for you: no exception is ``completed``; an exception is what
+    ``trimtab.classify`` makes of it. Whoever is cancelled on entry holds no lease; whoever is cancelled on exit has
+    settled all the same.
+    """
+
+    def __init__(self, link: SenderLink, transport: AsyncTransport, begin: Callable[[], AcquireRequest]) -> None:
+        self._link = link
+        self._transport = transport
+        self._begin = begin
+        self._request: AcquireRequest | None = None
+        self._lease: RouterLease | None = None
+
+    async def __aenter__(self) -> RouterLease:
+        if self._request is not None:
+            msg = "a lease context is entered once; call router.lease() for every execution"
+            raise RuntimeError(msg)
+        # The number is taken here: one that is never used would be a gap for ever.
+        self._request = request = self._begin()
+        try:
+            self._lease = await self._transport.run(self._link.acquire(request))
+        except TrimtabError:
+            raise
+        except BaseException:
+            self._link.abandon(request)
+            raise
+        return self._lease
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lease, request = self._lease, self._request
+        if lease is None or request is None:
+            return
+        if lease.outcome is None:
+            lease.settle(outcome_at_exit(exc))
+        try:
+            await self._transport.run(self._link.settle(request.number, lease))
+        except TrimtabError as error:
+            if exc is None:
+                raise
+            # The exception on its way out is the cause; this one is a consequence.
+            logger.warning("lease %s: %s: %s", lease.id, type(error).__name__, error)
+        except BaseException:
+            self._link.settle_later(request.number, lease)
+            raise
+
+
+class RouterClient:
+    """Leases of a router in another process, for coroutines; the caller talks to the engines itself.
+
+    Example:
+        >>> async def generate(payload: dict) -> None:
+        ...     async with RouterClient("http://10.0.0.1:8000", sender="proxy-rollout/3", owner="train") as router:
+        ...         async with router.lease(session="traj-17", wait=60) as lease:
+        ...             reply = await post(lease.url + "/generate", payload)
+        ...             lease.settle("completed", output_tokens=reply["meta_info"]["completion_tokens"])
+        ...         await router.close_session("traj-17")
+
+    Calls to the router are sent again after connection errors, timeouts and 502, 503
+    and 504, with the same key, so that they have one effect. What the caller sends to an engine is never sent again by
+    trimtab.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        sender: str,
+        owner: str,
+        pool: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Prepares a client; ``async with`` attaches it.
+
+        Args:
+            url: The router, ``http[s]://host:port``.
+            sender: Name of this process among the router's clients, the same after a restart of it.
+            owner: The group it belongs to, whose fences and acknowledgements hold for it.
+            pool: ``role/model``; not needed when the router has one pool.
+            key: The admin key.
+            retry: When calls are sent again.
+
+        Raises:
+            InvalidRequest: The URL or the key breaks a rule.
+        """
+        self._link = SenderLink(Target(url, key), pool, sender, owner, retry or RetryPolicy())
+        self._transport: AsyncTransport | None = None
+
+    async def open(self) -> None:
+        """Attaches the sender. ``async with`` does it.
+
+        Raises:
+            RouterUnreachable, Unauthenticated, Forbidden, UnknownPool, PoolFailed, PoolClosed: As they say.
+            InvalidRequest: The router has several pools and none was named, or a name breaks a rule.
+        """
+        if self._transport is not None:
+            msg = "the client is open already"
+            raise RuntimeError(msg)
+        transport = AsyncTransport(self._link.target, self._link.policy)
+        try:
+            await transport.run(self._link.attach())
+        except BaseException:
+            await transport.close()
+            raise
+        self._transport = transport
+
+    async def close(self) -> None:
+        """Finishes what was left behind and detaches the sender. Idempotent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await asyncio.to_thread(self._link.leave)
+            await transport.close()
+
+    def lease(
+        self,
+        session: str | None = None,
+        *,
+        wait: float = 0,
+        exclude: Sequence[str] = (),
+        expect_version: int | None = None,
+    ) -> RouterLeaseContext:
+        """The right to run one execution; use it with ``async with``.
+
+        Args:
+            session: Key of the trajectory, 1 to 256 bytes; its executions stay on one backend.
+            wait: Seconds to wait for what can be waited for: a fence, an update, capacity, a backend.
+            exclude: Ids of backends already tried for this execution.
+            expect_version: The only weight version it may be granted under.
+
+        Raises (on entry):
+            NoEligibleBackend, AtCapacity, Fenced, NotServing, VersionNotAcked: What it waited for, after ``wait``.
+            PoolFailed, PoolClosed, StaleRequest, SessionClosed, TooManyWaiters: Waiting is in vain.
+            RouterUnreachable: No answer within the retry horizon.
+            RouterRestarted: The router no longer knows this sender; open a new client.
+
+        Raises (on exit):
+            OutcomeConflict, UnknownLease, RouterRestarted: The router had given the lease up: the result must not be
+                used.
+        """
+        return RouterLeaseContext(
+            self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version)
+        )
+
+    async def close_session(self, session: str) -> tuple[bool, int]:
+        """Forgets a session: whether it was known, and how many of its leases are still open."""
+        return await self._opened().run(self._link.close_session(session))
+
+    def _opened(self) -> AsyncTransport:
+        if self._transport is None:
+            msg = "the client is not open: use it with `async with`"
+            raise RuntimeError(msg)
+        return self._transport
+
+    def __repr__(self) -> str:
+        return f"RouterClient({self._link.target.url!r}, sender={self._link.sender!r})"
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

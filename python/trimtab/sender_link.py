@@ -1,0 +1,294 @@
+"""A sender of this process and its router: what both clients do, whether they are coroutines or threads.
+
+Three things must hold whatever is interrupted or lost on the way. A number is never used for two requests. An acquire
+whose answer nobody waits for any more leaves no lease behind: it may have been granted when its caller was cancelled,
+and a lease that nobody knows of would block every drain. And a settlement arrives, though its caller was cancelled
+while sending it. So what a caller leaves behind is given to the thread that also sends the signs of life, which carries
+it through.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from trimtab.classification import classify
+from trimtab.errors import (
+    AtCapacity,
+    Fenced,
+    InvalidRequest,
+    NoEligibleBackend,
+    NotServing,
+    RouterRestarted,
+    RouterUnreachable,
+    TrimtabError,
+    UnknownSender,
+    VersionNotAcked,
+)
+from trimtab.heartbeat import Heartbeat
+from trimtab.lease_record import RouterLease
+from trimtab.sequence import Numbers, numbers_of
+from trimtab.transport import SyncTransport
+from trimtab.wire import MAX_WAIT_S, Call, Pause, RetryPolicy, Steps, Target, exchange, pool_path, without_nones
+
+__all__ = ["AcquireRequest", "SenderLink"]
+
+logger = logging.getLogger(__name__)
+
+# What an acquire may wait for; asking again with the same key keeps waiting.
+_WAITS = (Fenced, NotServing, VersionNotAcked, NoEligibleBackend, AtCapacity)
+
+
+@dataclass(frozen=True)
+class AcquireRequest:
+    """What a caller wants to run, under its number."""
+
+    number: int
+    session: str | None
+    wait_s: float
+    exclude: Sequence[str]
+    expect_version: int | None
+
+
+class SenderLink:
+    """The side of one sender. Its steps do nothing until somebody carries them out."""
+
+    def __init__(self, target: Target, pool: str | None, sender: str, owner: str, policy: RetryPolicy) -> None:
+        self.target = target
+        self.policy = policy
+        self.sender = sender
+        self._owner = owner
+        self._pool = pool
+        self._router: str | None = None
+        self._numbers: Numbers | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._transport: SyncTransport | None = None
+        self._left_behind: deque[Callable[[], Steps[None]]] = deque()
+        self._sending = threading.Lock()
+        self._broken: str | None = None
+
+    # Attaching and leaving.
+
+    def attach(self) -> Steps[None]:
+        """Makes the sender known to the router, and starts its signs of life."""
+        if self._pool is None:
+            self._pool = yield from only_pool(self.policy)
+        numbers = numbers_of(f"{self.target.url}/{self._pool}", self.sender)
+        body = {"sender": self.sender, "owner": self._owner, "incarnation": numbers.incarnation}
+        answer = yield from self._exchange(Call("POST", self._path("senders"), body))
+        self._router = answer["incarnation"]
+        self._numbers = numbers
+        numbers.enter()
+        self._transport = SyncTransport(self.target, self.policy)
+        interval_s = answer["ttl_ms"] / 4000
+        self._heartbeat = Heartbeat(self._beat, interval_s, name=f"trimtab-heartbeat-{self.sender}")
+
+    def leave(self) -> None:
+        """Carries through what was left behind, and detaches. Blocks for a retry horizon at most; idempotent."""
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is None or self._transport is None or self._numbers is None:
+            return
+        heartbeat.stop()
+        try:
+            self._carry_through()
+            if self._numbers.leave():
+                # One that still holds leases stays attached: the router settles them when its TTL is over.
+                query = f"?incarnation={self._numbers.incarnation}&expect_incarnation={self._router}"
+                self._transport.run(self._exchange(Call("DELETE", self._path("senders", self.sender) + query)))
+        except TrimtabError as error:
+            logger.warning("sender %s leaves without a goodbye: %s", self.sender, error)
+        finally:
+            self._transport.close()
+
+    # Acquiring and settling.
+
+    def request(
+        self, session: str | None, wait_s: float, exclude: Sequence[str], expect_version: int | None
+    ) -> AcquireRequest:
+        """A request with a number of its own."""
+        if not 0 <= wait_s < float("inf"):
+            raise InvalidRequest(f"wait is {wait_s}: it must be a finite number of seconds, 0 or more")
+        if self._broken is not None:
+            raise RouterRestarted(self._broken)
+        return AcquireRequest(self._attached().take(), session, wait_s, exclude, expect_version)
+
+    def acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
+        """Asks for a lease, again and again with the same key until the time is over."""
+        try:
+            lease = yield from self._acquire(request)
+        except RouterUnreachable:
+            self.abandon(request)
+            raise
+        except TrimtabError as error:
+            # A verdict: the router holds no lease under this number.
+            self._attached().settle(request.number)
+            self._note(error)
+            if self._broken is not None:
+                raise RouterRestarted(self._broken) from error
+            raise
+        return lease
+
+    def _acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
+        deadline = time.monotonic() + request.wait_s
+        attempt = 0
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            wait_s = min(left_s, MAX_WAIT_S)
+            asked = time.monotonic()
+            body = without_nones(
+                sender=self.sender,
+                incarnation=self._attached().incarnation,
+                seq=request.number,
+                session=request.session,
+                expect_version=request.expect_version,
+                exclude=list(request.exclude),
+                wait_ms=int(wait_s * 1000),
+                settled=self._attached().settled(),
+                expect_incarnation=self._router,
+            )
+            try:
+                answer = yield from self._exchange(Call("POST", self._path("leases"), body, wait_s))
+            except _WAITS:
+                now = time.monotonic()
+                # An answer before its time (the router is leaving) must not become a busy loop.
+                attempt = attempt + 1 if now - asked < wait_s / 2 else 0
+                pause = self.policy.delay_s(attempt) if attempt else 0.0
+                if now + pause >= deadline:
+                    raise
+                yield Pause(pause)
+            else:
+                return RouterLease.read(answer, request.session)
+
+    def abandon(self, request: AcquireRequest) -> None:
+        """Nobody waits for the answer any more: whatever it is, no lease shall remain."""
+        self._leave_behind(partial(self._give_back, request))
+
+    def _give_back(self, request: AcquireRequest) -> Steps[None]:
+        numbers = self._attached()
+        try:
+            lease = yield from self._acquire(
+                AcquireRequest(request.number, request.session, 0.0, request.exclude, request.expect_version)
+            )
+        except RouterUnreachable:
+            raise
+        except TrimtabError:
+            numbers.settle(request.number)
+            return
+        lease.settle("not_sent")
+        yield from self._settle(request.number, lease)
+
+    def settle(self, number: int, lease: RouterLease) -> Steps[None]:
+        """Tells the router how an execution ended; what does not arrive now is carried through later."""
+        try:
+            yield from self._settle(number, lease)
+        except RouterUnreachable as error:
+            logger.warning("lease %s is settled later: %s", lease.id, error)
+            self.settle_later(number, lease)
+
+    def settle_later(self, number: int, lease: RouterLease) -> None:
+        """The caller cannot wait for the answer: the settlement is carried through behind it."""
+        self._leave_behind(partial(self._settle, number, lease))
+
+    def _settle(self, number: int, lease: RouterLease) -> Steps[None]:
+        numbers = self._attached()
+        body = {
+            **(lease.settlement or {"outcome": "ambiguous"}),
+            "sender": self.sender,
+            "incarnation": numbers.incarnation,
+            "settled": numbers.settled(),
+            "expect_incarnation": self._router,
+        }
+        try:
+            yield from self._exchange(Call("POST", self._path("leases", lease.id, "settle"), body))
+        except RouterUnreachable:
+            raise
+        except TrimtabError as error:
+            numbers.settle(number)
+            self._note(error)
+            if self._broken is not None:
+                raise RouterRestarted(self._broken) from error
+            raise
+        numbers.settle(number)
+
+    def close_session(self, session: str) -> Steps[tuple[bool, int]]:
+        """Forgets a session of this sender."""
+        body = {"sender": self.sender, "expect_incarnation": self._router}
+        answer = yield from self._exchange(Call("POST", self._path("sessions", session, "close"), body))
+        return answer["closed"], answer["open_leases"]
+
+    # The thread behind.
+
+    def _leave_behind(self, steps: Callable[[], Steps[None]]) -> None:
+        self._left_behind.append(steps)
+        if self._heartbeat is not None:
+            self._heartbeat.soon()
+
+    def _beat(self) -> None:
+        self._carry_through()
+        numbers = self._attached()
+        body = {
+            "incarnation": numbers.incarnation,
+            "settled": numbers.settled(),
+            "expect_incarnation": self._router,
+        }
+        try:
+            self._run(self._exchange(Call("POST", self._path("senders", self.sender, "heartbeat"), body)))
+        except TrimtabError as error:
+            self._note(error)
+            raise
+
+    def _carry_through(self) -> None:
+        for _ in range(len(self._left_behind)):
+            steps = self._left_behind.popleft()
+            try:
+                self._run(steps())
+            except RouterUnreachable:
+                self._left_behind.append(steps)
+                raise
+            except TrimtabError as error:
+                logger.warning("sender %s: %s: %s", self.sender, type(error).__name__, error)
+
+    def _run(self, steps: Steps[Any]) -> None:
+        if self._transport is not None:
+            with self._sending:
+                self._transport.run(steps)
+
+    def _note(self, error: TrimtabError) -> None:
+        """Remembers what no later call of this sender can change."""
+        if isinstance(error, (RouterRestarted, UnknownSender)) and self._broken is None:
+            self._broken = (
+                f"the router at {self.target.url} no longer knows this sender, since it restarted or lost it: the"
+                f" sender's leases and sessions are gone; open a new client ({error})"
+            )
+
+    def _exchange(self, call: Call) -> Steps[dict[str, Any]]:
+        return exchange(call, self.policy, time.monotonic)
+
+    def _attached(self) -> Numbers:
+        if self._numbers is None:
+            msg = "the client is not open: use it in `with` or `async with`"
+            raise RuntimeError(msg)
+        return self._numbers
+
+    def _path(self, *names: str) -> str:
+        return pool_path(self._pool or "", *names)
+
+
+def only_pool(policy: RetryPolicy) -> Steps[str]:
+    """The name of a router's only pool."""
+    answer = yield from exchange(Call("GET", "/v1/router/pools"), policy, time.monotonic)
+    names = [f"{pool['role']}/{pool['model']}" for pool in answer["pools"]]
+    if len(names) != 1:
+        raise InvalidRequest(f"name the pool: the router has {', '.join(names) or 'none'}")
+    return names[0]
+
+
+def outcome_at_exit(exc: BaseException | None) -> Any:
+    """The outcome of a context that ends without a settlement."""
+    return "completed" if exc is None else classify(exc)
