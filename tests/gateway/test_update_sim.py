@@ -41,9 +41,10 @@ class Fleet:
         """The only pool."""
         return self.gateway.pool("rollout", "tiny")
 
-    def executions(self) -> int:
-        """Requests that the engines ever took."""
-        return sum(engine.statistics().requests_received for engine in self.engines)
+    def executed(self) -> tuple[int, int]:
+        """Requests that the engines ever took, and tokens that they generated."""
+        taken = [engine.statistics() for engine in self.engines]
+        return sum(each.requests_received for each in taken), sum(each.generated_tokens for each in taken)
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ async def test_sessions_cross_an_update_unharmed(fleet: Fleet) -> None:
     proxied = [Trajectory(f"gateway-{index}", (index, 100), LENGTH) for index in range(6)]
     direct = [Trajectory(f"sender-{index}", (index, 200), LENGTH) for index in range(6)]
     everyone = proxied + direct
-    before = fleet.executions()
+    before = fleet.executed()
     # Slow enough that nobody comes to an end before the update, and quick enough that everybody has begun.
     await everywhere(fleet.http, fleet.urls, "/slow_down", {"forward_sleep_time": 0.05})
 
@@ -91,7 +92,9 @@ async def test_sessions_cross_an_update_unharmed(fleet: Fleet) -> None:
     assert all([segment.version for segment in each.segments] == [1, 2] for each in everyone)
     assert all([segment.aborted for segment in each.segments] == [True, False] for each in everyone)
     assert all(len(each.tokens) == LENGTH for each in everyone)
-    assert fleet.executions() - before == len(segments) == len({segment.rid for segment in segments})
+    requests, tokens = (after - start for after, start in zip(fleet.executed(), before, strict=True))
+    assert (requests, tokens) == (len(segments), len(everyone) * LENGTH)
+    assert len({segment.rid for segment in segments}) == len(segments)
     statistics = fleet.pool.statistics()
     assert {outcome: count for outcome, count in statistics.outcomes.items() if count} == {
         "aborted": len(everyone),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -37,7 +37,8 @@ def test_a_key_is_read_from_the_file_that_is_named(tmp_path: Path, key: str) -> 
     """In the configuration file or by a flag; white space around it does not count; it wins over the environment."""
     path = key_file(tmp_path)
     from_file = load_config(toml(tmp_path, f'{key}_file = "{path}"'), **{key: "of-the-environment"})
-    from_flags = config_from_flags([NOBODY], **{key: "of-the-environment", f"{key}_file": path})
+    flags: dict[str, Any] = {key: "of-the-environment", f"{key}_file": path}
+    from_flags = config_from_flags([NOBODY], **flags)
     assert getattr(from_file, key) == getattr(from_flags, key) == SECRET
 
 
