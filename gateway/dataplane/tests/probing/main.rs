@@ -240,7 +240,7 @@ async fn suspects_generate() {
 async fn suspects_that_do_not_generate() {
     let engine = ProbedEngine::start().await;
     let world = world(&engine, |config| {
-        config.timeouts.probe_timeout = Duration::from_millis(300)
+        config.timeouts.probe_timeout = Duration::from_millis(300);
     })
     .await;
     engine.generates(Says::Nothing);
@@ -267,7 +267,7 @@ async fn suspects_that_do_not_generate() {
 async fn an_update_ends_a_generating_probe() {
     let engine = ProbedEngine::start().await;
     let world = world(&engine, |config| {
-        config.timeouts.probe_timeout = Duration::from_secs(600)
+        config.timeouts.probe_timeout = Duration::from_secs(600);
     })
     .await;
     engine.generates(Says::Nothing);
