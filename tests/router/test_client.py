@@ -142,6 +142,39 @@ async def test_gateways_in_between_are_asked_again(router: RunningRouter, relay:
             assert outstanding(router) == 1
 
 
+async def test_a_router_that_starts_is_asked_again(router: RunningRouter, relay: Relay) -> None:
+    """``starting`` is no verdict, though the router itself says it."""
+    starting = json.dumps({"error": {"code": "starting", "message": "soon", "retryable": True}}).encode()
+    async with client(relay.url) as api:
+        relay.next("/leases", answering("503 Service Unavailable", starting))
+        async with api.lease():
+            assert outstanding(router) == 1
+
+
+async def test_two_spellings_of_a_router_are_one(router: RunningRouter) -> None:
+    """Two clients of one sender that write the URL differently still share its numbers."""
+    async with (
+        client(router.url) as one,
+        client(router.url.replace("127.0.0.1", "localhost")) as two,
+        one.lease("a") as first,
+        two.lease("b") as second,
+    ):
+        assert first.id != second.id
+        assert outstanding(router) == 2
+
+
+async def test_leaving_a_dead_router_is_quick(router: RunningRouter) -> None:
+    """A program that ends does not wait for a router that is gone."""
+    patient = RetryPolicy(horizon_s=600.0)
+    async with client(router.url, retry=patient) as api:
+        async with api.lease():
+            pass
+        router.plane.shutdown(0.0)
+        before = time.monotonic()
+    assert time.monotonic() - before < 10
+    router.pool.detach_sender("rollout/0", router.pool.statistics().senders[0].incarnation)
+
+
 async def test_a_verdict_is_not_asked_again(router: RunningRouter, relay: Relay) -> None:
     """A failed pool answers 503 to an acquire, and says that asking again cannot help."""
     async with client(relay.url) as api:
