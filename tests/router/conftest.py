@@ -13,7 +13,7 @@ from trimtab._core import DataPlane, Role
 from trimtab.wire import RetryPolicy
 
 KEY = "a-key-that-nobody-may-see"
-FAST = RetryPolicy(timeout_s=2.0, horizon_s=4.0, first_delay_s=0.001, max_delay_s=0.01)
+FAST = RetryPolicy(timeout_s=10.0, horizon_s=20.0, first_delay_s=0.001, max_delay_s=0.01)
 
 
 @dataclass(frozen=True)

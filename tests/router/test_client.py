@@ -15,7 +15,7 @@ from tests.router.conftest import FAST, KEY, RunningRouter
 from tests.support.ports import free_ports
 from tests.support.relay import Relay, answering, held, lose_reply, lose_request, repeated
 from tests.support.waiting import wait_until
-from trimtab import RouterClient
+from trimtab import RouterClient, sequence
 from trimtab.wire import RetryPolicy
 
 
@@ -161,6 +161,18 @@ async def test_two_spellings_of_a_router_are_one(router: RunningRouter) -> None:
     ):
         assert first.id != second.id
         assert outstanding(router) == 2
+
+
+async def test_a_forked_child_needs_a_client_of_its_own(router: RunningRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parent and child would use the same numbers: the child is told so."""
+    async with client(router.url) as api:
+        with monkeypatch.context() as child:
+            child.setattr(sequence, "_incarnation", "of-the-child")
+            with pytest.raises(RuntimeError, match="forked"):
+                async with api.lease():
+                    pass
+        async with api.lease():
+            assert outstanding(router) == 1
 
 
 async def test_leaving_a_dead_router_is_quick(router: RunningRouter) -> None:
@@ -322,13 +334,13 @@ async def test_numbers_are_contiguous_over_clients_and_tasks(router: RunningRout
 @pytest.mark.slow
 async def test_the_heart_beats_while_the_loop_is_blocked() -> None:
     """Signs of life come from a thread of their own: a blocked event loop does not lose the sender."""
-    pool = trimtab.Pool("rollout/default", sender_ttl_s=0.4)
+    pool = trimtab.Pool("rollout/default", sender_ttl_s=2.0)
     pool.add_backend("127.0.0.1:1")
     role = trimtab._core.Role("rollout", {"default": pool})
     plane = trimtab._core.DataPlane.start(roles=[role], worker_threads=1, probe_interval_s=3600.0)
     try:
         async with client(f"http://127.0.0.1:{plane.port}", key=None) as api, api.lease():
-            deadline = time.monotonic() + 1.2
+            deadline = time.monotonic() + 3.0
             while time.monotonic() < deadline:
                 # Blocks the loop on purpose, and ticks as the data plane does.
                 pool.tick()
