@@ -17,7 +17,7 @@ RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: help setup dev demo test test-rust test-fast test-sglang lint format bench-router bench-smoke wheel ci clean
+.PHONY: help setup dev demo test test-rust test-fast test-sglang lint format bench-router bench-lease bench-smoke wheel ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ bench-router: dev ## acquire + settle, in Rust (criterion) and from Python (pyte
 bench-smoke: dev ## Every bench once, to see that it runs
 	cargo bench --package router_core --locked -- --test
 	$(BIN)/python -m pytest benches/router --benchmark-disable --quiet
+	$(BIN)/python -m benches.lease --smoke
+
+bench-lease: dev ## Lease API against a FastAPI router of the same function, in a venv of its own
+	$(BIN)/python -m benches.lease --write
 
 wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
 	.ci/wheels $(PYTHON)

@@ -55,7 +55,7 @@ def measure(rounds: int, seconds: float) -> tuple[dict[str, list[Sample]], dict[
             return samples, {router.name: router.peak_mib for router in routers}
 
 
-def section(result: str, command: str) -> str:
+def section(result: str, command: str, where: str) -> str:
     """What the documentation says."""
     pins = ", ".join(line for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#"))
     return f"""
@@ -72,7 +72,7 @@ own code) and `stime` (the kernel), for trimtab with its probes of the backends.
 
 * Command: `{command}`
 * Versions: trimtab {version("trimtab")}, Python {platform.python_version()}, {pins}
-* Machine: {machine()}; date: {today()}
+* Machine: {where}; date: {today()}
 """
 
 
@@ -86,11 +86,12 @@ def main() -> None:
     options = parser.parse_args()
     rounds, seconds = (1, 0.25) if options.smoke else (options.rounds, options.seconds)
     install_peer()
+    where = machine()
     samples, peak_mib = measure(rounds, seconds)
     result = f"{table(samples, peak_mib)}\n\n{comparison(samples['trimtab'], samples['FastAPI'])}"
     print(result)
     if options.write:
-        write(section(result, f"python -m benches.lease --rounds {rounds} --seconds {seconds:g} --write"))
+        write(section(result, f"python -m benches.lease --rounds {rounds} --seconds {seconds:g} --write", where))
 
 
 if __name__ == "__main__":

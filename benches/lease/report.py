@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import platform
 import statistics
 from dataclasses import dataclass
@@ -61,16 +62,17 @@ def comparison(ours: list[Sample], theirs: list[Sample]) -> str:
         f"Per core, trimtab does **{statistics.median(total):.1f} times** the pairs (median of {len(rounds)} rounds; "
         f"{min(total):.1f} to {max(total):.1f}).\n"
         f"Its own code takes {statistics.median(own):.1f} times less CPU time ({min(own):.1f} to {max(own):.1f}); the "
-        "rest is the kernel's loopback TCP,\nwhich no router saves: with that alone, and no code at all, the factor "
-        f"would be {statistics.median(bound):.0f}."
+        "rest is the kernel's, for one receive\nand one send of each request over loopback TCP: with that alone, "
+        f"and no code of ours at all, the factor would be {statistics.median(bound):.0f}."
     )
 
 
 def machine() -> str:
-    """Processor, cores and kernel."""
+    """Processor, cores, kernel, and how busy it is with everything."""
     info = Path("/proc/cpuinfo").read_text()
     model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "?")
-    return f"{model}, {info.count('processor')} cores, Linux {platform.release()}"
+    kernel = platform.release().partition("-")[0]
+    return f"{model}, {os.cpu_count()} cores, Linux {kernel}, load average {os.getloadavg()[0]:.1f} at the start"
 
 
 def write(section: str) -> None:

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dataplane::shared::LeaseGuard;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use router_core::error::Error;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::BackendInfo;
 use router_core::select::PickReason;
@@ -166,9 +167,14 @@ impl Lease {
             Some(State::Open(guard)) => {
                 let mut settlement = Settlement::new(outcome);
                 settlement.output_tokens = output_tokens;
-                guard.settle(settlement);
-                *state = Some(State::Settled(outcome));
-                Ok(())
+                let settled = guard.try_settle(settlement);
+                *state = Some(State::Settled(match settled {
+                    Err(Error::OutcomeConflict { recorded, .. }) => recorded,
+                    // Its sender was lost, and with it the record of how the pool ended it.
+                    Err(_) => Outcome::Ambiguous,
+                    Ok(_) => outcome,
+                }));
+                settled.map(drop).map_err(|error| errors::from_core(py, &error))
             }
             settled => {
                 *state = settled;

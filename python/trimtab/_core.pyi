@@ -97,7 +97,8 @@ class Lease:
             output_tokens: Tokens the engine reported, for statistics.
 
         Raises:
-            UnknownLease: It was settled before; nothing changes.
+            UnknownLease, OutcomeConflict: It was settled before, or the pool had given it up since its sender was lost:
+                nothing changes, and the result must not be used.
             InvalidRequest: No such outcome.
         """
     def abandon(self) -> None:

@@ -134,10 +134,13 @@ class RouterClient:
         self._transport = transport
 
     async def close(self) -> None:
-        """Finishes what was left behind and detaches the sender. Idempotent."""
+        """Finishes what was left behind and detaches the sender, once its last lease has ended. Idempotent."""
         transport, self._transport = self._transport, None
-        if transport is not None:
+        if transport is None:
+            return
+        try:
             await asyncio.to_thread(self._link.leave)
+        finally:
             await transport.close()
 
     def lease(

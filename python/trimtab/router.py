@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trimtab._core import Backend, Lease, ParkedAcquire, Pool, PoolStatistics
 from trimtab.classification import recognised
-from trimtab.errors import InvalidRequest, InvalidTransition, UnknownSender
+from trimtab.errors import InvalidRequest, InvalidTransition, TrimtabError, UnknownSender
 from trimtab.heartbeat import Heartbeat
 from trimtab.sequence import Numbers, numbers_of
 from trimtab.waiting import wait_in_loop, wait_in_thread
@@ -26,9 +26,10 @@ class _Sender:
     def __init__(self, pool: Pool, name: str, owner: str) -> None:
         self._pool = pool
         self.name = name
-        self._numbers: Numbers = numbers_of(f"in-process/{id(pool)}", name)
+        self._numbers: Numbers = numbers_of(name)
         attached = pool.attach_sender(name, self._numbers.incarnation, owner)
-        self._numbers.enter()
+        self._place = f"in-process/{id(pool)}"
+        self._numbers.enter(self._place)
         self._open = True
         self._heartbeat = Heartbeat(self._beat, attached.ttl_s / 4, name=f"trimtab-heartbeat-{name}")
 
@@ -46,7 +47,7 @@ class _Sender:
             return
         self._open = False
         self._heartbeat.stop()
-        if not self._numbers.leave():
+        if not self._numbers.leave(self._place):
             return
         # One that holds leases stays attached, and is lost with them after its TTL; a lost one is gone already.
         with suppress(InvalidTransition, UnknownSender):
@@ -61,8 +62,8 @@ class LeaseContext:
 
     The lease is acquired on entry and settled on exit. An exit without ``lease.settle(...)`` settles for you: no
     exception is ``completed``; an exception is what ``trimtab.classify`` makes of it, which is ``ambiguous`` unless it
-    is certain that the engine ran nothing, or answered. An exception of your own code is ``ambiguous`` too, and not held
-    against the engine.
+    is certain that the engine ran nothing, or answered. An exception of your own code is ``ambiguous`` too, and is not
+    held against the engine.
     """
 
     def __init__(
@@ -107,13 +108,19 @@ class LeaseContext:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         lease = self._lease
-        if lease is not None and lease.outcome is None:
-            outcome = "completed" if exc is None else recognised(exc)
-            if outcome is None:
-                lease.abandon()
-            else:
-                lease.settle(outcome)
-        self._forget_request()
+        try:
+            if lease is not None and lease.outcome is None:
+                outcome = "completed" if exc is None else recognised(exc)
+                if outcome is None:
+                    lease.abandon()
+                else:
+                    lease.settle(outcome)
+        except TrimtabError:
+            # With an exception on its way out, that one is the cause, and this a consequence.
+            if exc is None:
+                raise
+        finally:
+            self._forget_request()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -218,6 +225,10 @@ class Router:
             NoEligibleBackend, AtCapacity, Fenced, NotServing, VersionNotAcked: What it waited for, after ``wait``.
             PoolFailed, PoolClosed, StaleRequest, SessionClosed, TooManyWaiters: Waiting is in vain.
             InvalidRequest: An argument breaks a rule.
+
+        Raises (on exit):
+            OutcomeConflict, UnknownLease: The pool had given the lease up, since the sender was lost: the result must
+                not be used.
         """
         return LeaseContext(
             self.pool, self._sender, session=session, exclude=exclude, wait=wait, expect_version=expect_version

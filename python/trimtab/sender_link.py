@@ -33,7 +33,7 @@ from trimtab.errors import (
 )
 from trimtab.heartbeat import Heartbeat
 from trimtab.lease_record import RouterLease
-from trimtab.sequence import Numbers, numbers_of
+from trimtab.sequence import Numbers, incarnation, numbers_of
 from trimtab.transport import SyncTransport
 from trimtab.wire import MAX_WAIT_S, Call, Pause, RetryPolicy, Steps, Target, exchange, pool_path, without_nones
 
@@ -70,7 +70,7 @@ class SenderLink:
         self._heartbeat: Heartbeat | None = None
         self._transport: SyncTransport | None = None
         self._left_behind: deque[Callable[[], Steps[None]]] = deque()
-        self._sending = threading.Lock()
+        self._leaving = threading.Event()
         self._broken: str | None = None
 
     # Attaching and leaving.
@@ -79,28 +79,31 @@ class SenderLink:
         """Makes the sender known to the router, and starts its signs of life."""
         if self._pool is None:
             self._pool = yield from only_pool(self.policy)
-        numbers = numbers_of(f"{self.target.url}/{self._pool}", self.sender)
+        numbers = numbers_of(self.sender)
         body = {"sender": self.sender, "owner": self._owner, "incarnation": numbers.incarnation}
         answer = yield from self._exchange(Call("POST", self._path("senders"), body))
         self._router = answer["incarnation"]
         self._numbers = numbers
-        numbers.enter()
+        self._broken = None
+        self._leaving.clear()
+        numbers.enter(self._place())
         self._transport = SyncTransport(self.target, self.policy)
         interval_s = answer["ttl_ms"] / 4000
         self._heartbeat = Heartbeat(self._beat, interval_s, name=f"trimtab-heartbeat-{self.sender}")
 
     def leave(self) -> None:
-        """Carries through what was left behind, and detaches. Blocks for a retry horizon at most; idempotent."""
+        """Carries through what was left behind, and detaches, with one attempt for each. Idempotent."""
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is None or self._transport is None or self._numbers is None:
             return
+        self._leaving.set()
         heartbeat.stop()
         try:
             self._carry_through()
-            if self._numbers.leave():
+            if self._numbers.leave(self._place()):
                 # One that still holds leases stays attached: the router settles them when its TTL is over.
                 query = f"?incarnation={self._numbers.incarnation}&expect_incarnation={self._router}"
-                self._transport.run(self._exchange(Call("DELETE", self._path("senders", self.sender) + query)))
+                self._run(self._exchange(Call("DELETE", self._path("senders", self.sender) + query)))
         except TrimtabError as error:
             logger.warning("sender %s leaves without a goodbye: %s", self.sender, error)
         finally:
@@ -116,6 +119,9 @@ class SenderLink:
             raise InvalidRequest(f"wait is {wait_s}: it must be a finite number of seconds, 0 or more")
         if self._broken is not None:
             raise RouterRestarted(self._broken)
+        if self._attached().incarnation != incarnation():
+            msg = "this client was opened before the process forked: open another one in the child"
+            raise RuntimeError(msg)
         return AcquireRequest(self._attached().take(), session, wait_s, exclude, expect_version)
 
     def acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
@@ -256,8 +262,14 @@ class SenderLink:
 
     def _run(self, steps: Steps[Any]) -> None:
         if self._transport is not None:
-            with self._sending:
-                self._transport.run(steps)
+            self._transport.run(steps, pause=self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        """A pause before another attempt; whoever leaves does not wait for a router that does not answer."""
+        if self._leaving.wait(seconds):
+            raise RouterUnreachable(
+                f"the router at {self.target.url} gives no usable answer, and the client is leaving"
+            )
 
     def _note(self, error: TrimtabError) -> None:
         """Remembers what no later call of this sender can change."""
@@ -275,6 +287,9 @@ class SenderLink:
             msg = "the client is not open: use it in `with` or `async with`"
             raise RuntimeError(msg)
         return self._numbers
+
+    def _place(self) -> str:
+        return f"{self._router}/{self._pool}"
 
     def _path(self, *names: str) -> str:
         return pool_path(self._pool or "", *names)

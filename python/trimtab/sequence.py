@@ -2,7 +2,8 @@
 
 A router remembers what it answered to a request until the sender says that it needs the answer no more. Were there two
 counters for one sender in a process, two different requests would carry one number, and the second would be given the
-lease of the first. So there is one ``Numbers`` per sender and router in a process, whoever asks for it.
+lease of the first. So there is one ``Numbers`` per sender in a process, whoever asks for it. (Not one per router too:
+nobody can tell whether two URLs, or two names of a pool, are the same. That a router sees gaps costs nothing.)
 
 What is settled is a set of intervals, not a watermark: one execution that lasts hours would hold a watermark back, and
 the router would have to remember everything above it.
@@ -14,8 +15,9 @@ import os
 import threading
 import uuid
 from bisect import bisect_right
+from collections import Counter
 
-__all__ = ["Numbers", "numbers_of"]
+__all__ = ["Numbers", "incarnation", "numbers_of"]
 
 
 class Numbers:
@@ -29,21 +31,24 @@ class Numbers:
         self.incarnation = incarnation
         self._lock = threading.Lock()
         self._last = 0
-        self._users = 0
+        self._users: Counter[str] = Counter()
         # Intervals, ascending, no two touching: firsts and lasts, both included.
         self._firsts: list[int] = []
         self._lasts: list[int] = []
 
-    def enter(self) -> None:
-        """Somebody acquires as this sender from now on."""
+    def enter(self, router: str) -> None:
+        """Somebody acquires of ``router`` as this sender from now on."""
         with self._lock:
-            self._users += 1
+            self._users[router] += 1
 
-    def leave(self) -> bool:
-        """Ends one ``enter``; whether it was the last."""
+    def leave(self, router: str) -> bool:
+        """Ends one ``enter``; whether it was the last of that router."""
         with self._lock:
-            self._users -= 1
-            return self._users == 0
+            self._users[router] -= 1
+            is_last = self._users[router] == 0
+            if is_last:
+                del self._users[router]
+            return is_last
 
     def take(self) -> int:
         """The next number; the first is 1."""
@@ -76,20 +81,20 @@ class Numbers:
             return list(zip(self._firsts, self._lasts, strict=True))
 
 
-_registry: dict[tuple[str, str], Numbers] = {}
+_registry: dict[str, Numbers] = {}
 _registry_lock = threading.Lock()
 _incarnation = uuid.uuid4().hex
 
 
-def numbers_of(router: str, sender: str) -> Numbers:
-    """The numbers of a sender of this process towards one router, the same object every time.
+def incarnation() -> str:
+    """Names this process: another one after a restart, and in a forked child."""
+    return _incarnation
 
-    Args:
-        router: Names the router and its pool.
-        sender: Name of the sender.
-    """
+
+def numbers_of(sender: str) -> Numbers:
+    """The numbers of a sender of this process, the same object every time."""
     with _registry_lock:
-        return _registry.setdefault((router, sender), Numbers(_incarnation))
+        return _registry.setdefault(sender, Numbers(_incarnation))
 
 
 def _begin_anew() -> None:

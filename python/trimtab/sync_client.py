@@ -133,10 +133,13 @@ class SyncRouterClient:
         self._transport = transport
 
     def close(self) -> None:
-        """Finishes what was left behind and detaches the sender. Idempotent."""
+        """Finishes what was left behind and detaches the sender, once its last lease has ended. Idempotent."""
         transport, self._transport = self._transport, None
-        if transport is not None:
+        if transport is None:
+            return
+        try:
             self._link.leave()
+        finally:
             transport.close()
 
     def lease(

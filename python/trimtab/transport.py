@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -48,13 +49,13 @@ class SyncTransport:
             base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=target.is_tls
         )
 
-    def run(self, steps: Steps[T]) -> T:
-        """The end of ``steps``, or what they raise."""
+    def run(self, steps: Steps[T], pause: Callable[[float], None] = time.sleep) -> T:
+        """The end of ``steps``, or what they or ``pause`` raise."""
         try:
             step = next(steps)
             while True:
                 if isinstance(step, Pause):
-                    time.sleep(step.seconds)
+                    pause(step.seconds)
                     step = next(steps)
                     continue
                 try:

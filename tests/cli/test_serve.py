@@ -209,3 +209,29 @@ async def test_a_taken_port_is_a_clear_error() -> None:
     assert f"127.0.0.1:{port}" in result.err
     assert "choose another port" in result.err
     assert "Traceback" not in result.err
+
+
+async def test_keys_come_from_files_and_the_environment(tmp_path: Path) -> None:
+    """The lease API asks for the admin key; no key is on the command line, in the log or in the status."""
+    (tmp_path / "admin").write_text("admin-s3cr3t\n")
+    flags = ("--host", "0.0.0.0", "--admin-key-file", str(tmp_path / "admin"), "--engine", NOBODY)
+    async with (
+        serving(*flags, env={"TRIMTAB_ENGINE_KEY": "engine-s3cr3t"}) as served,
+        httpx.AsyncClient(base_url=served.url, trust_env=False) as client,
+    ):
+        assert (await served.logged("clients have no keys yet"))["host"] == "0.0.0.0"
+        assert (await client.get("/v1/router/pools")).status_code == 401
+        bearer = {"authorization": "Bearer admin-s3cr3t"}
+        assert (await client.get("/v1/router/pools", headers=bearer)).status_code == 200
+        status = await run("status", "--url", served.url, "--json")
+        served.signal(signal.SIGTERM)
+        ended = await served.ended()
+    assert ended.code == 0
+    assert "s3cr3t" not in ended.err + ended.out + status.out + str(served.ready)
+
+
+async def test_a_key_on_the_command_line_is_refused() -> None:
+    """There is no flag for the key itself: everybody on the machine could read it."""
+    result = await run("serve", "--engine", NOBODY, "--admin-key", "s3cr3t")
+    assert result.code == 2
+    assert "s3cr3t" not in result.err

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.processes import run, serving
 from tests.support.scripts import one
 from tests.support.waiting import wait_until
+from trimtab import RouterAdmin
 from trimtab.cli import fetch
 
 if TYPE_CHECKING:
@@ -45,6 +46,30 @@ async def test_json_is_the_status_document() -> None:
     document = json.loads(result.out)
     assert document["ready"] is False
     assert document["roles"]["rollout"]["models"]["default"]["engines"][0]["health"] == "unproven"
+
+
+async def test_an_update_is_shown(lab: Lab) -> None:
+    """Version, update, fences and who waits, in the table and in the JSON."""
+    engine = await lab.engine(one())
+    async with serving("--model", "tiny", "--engine", engine.authority) as served:
+        await served.logged("model is ready")
+
+        def begin() -> None:
+            with RouterAdmin(served.url) as admin:
+                admin.publish("u-1", 1)
+                admin.attach_owner("train", 1)
+                admin.fence("train", "sender_pause")
+                admin.begin_update("u-2", to=2)
+
+        await asyncio.to_thread(begin)
+        table = (await run("status", "--url", served.url)).out
+        model = json.loads((await run("status", "--url", served.url, "--json")).out)["roles"]["rollout"]["models"][
+            "tiny"
+        ]
+    assert "drained, weights version 1, update u-2 to 2 is drained, engines paused" in table
+    assert "owner train is fenced: sender_pause; 0 outstanding" in table
+    assert (model["pool_state"], model["update"]["update_id"], model["weight_version"]) == ("drained", "u-2", 1)
+    assert {owner["owner"]: owner["fences"] for owner in model["owners"]} == {"default": [], "train": ["sender_pause"]}
 
 
 async def test_nothing_listening_is_a_clear_error() -> None:

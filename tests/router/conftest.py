@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.relay import Relay, relay_to
-from trimtab import Pool
+from trimtab import Pool, sequence
 from trimtab._core import DataPlane, Role
 from trimtab.wire import RetryPolicy
 
 KEY = "a-key-that-nobody-may-see"
-FAST = RetryPolicy(timeout_s=2.0, horizon_s=4.0, first_delay_s=0.001, max_delay_s=0.01)
+FAST = RetryPolicy(timeout_s=10.0, horizon_s=20.0, first_delay_s=0.001, max_delay_s=0.01)
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,12 @@ class RunningRouter:
     def url(self) -> str:
         """Where its lease API is."""
         return f"http://127.0.0.1:{self.plane.port}"
+
+
+@pytest.fixture(autouse=True)
+def numbers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is another process, as far as the numbers of its senders go."""
+    monkeypatch.setattr(sequence, "_registry", {})
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.router.conftest import FAST, KEY, RunningRouter
 from tests.support.ports import free_ports
 from tests.support.relay import Relay, answering, held, lose_reply, lose_request, repeated
 from tests.support.waiting import wait_until
-from trimtab import RouterClient
+from trimtab import RouterClient, sequence
 from trimtab.wire import RetryPolicy
 
 
@@ -140,6 +140,51 @@ async def test_gateways_in_between_are_asked_again(router: RunningRouter, relay:
         relay.next("/leases", answering(status, b"<html>"), answering(status))
         async with api.lease():
             assert outstanding(router) == 1
+
+
+async def test_a_router_that_starts_is_asked_again(router: RunningRouter, relay: Relay) -> None:
+    """``starting`` is no verdict, though the router itself says it."""
+    starting = json.dumps({"error": {"code": "starting", "message": "soon", "retryable": True}}).encode()
+    async with client(relay.url) as api:
+        relay.next("/leases", answering("503 Service Unavailable", starting))
+        async with api.lease():
+            assert outstanding(router) == 1
+
+
+async def test_two_spellings_of_a_router_are_one(router: RunningRouter) -> None:
+    """Two clients of one sender that write the URL differently still share its numbers."""
+    async with (
+        client(router.url) as one,
+        client(router.url.replace("127.0.0.1", "localhost")) as two,
+        one.lease("a") as first,
+        two.lease("b") as second,
+    ):
+        assert first.id != second.id
+        assert outstanding(router) == 2
+
+
+async def test_a_forked_child_needs_a_client_of_its_own(router: RunningRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parent and child would use the same numbers: the child is told so."""
+    async with client(router.url) as api:
+        with monkeypatch.context() as child:
+            child.setattr(sequence, "_incarnation", "of-the-child")
+            with pytest.raises(RuntimeError, match="forked"):
+                async with api.lease():
+                    pass
+        async with api.lease():
+            assert outstanding(router) == 1
+
+
+async def test_leaving_a_dead_router_is_quick(router: RunningRouter) -> None:
+    """A program that ends does not wait for a router that is gone."""
+    patient = RetryPolicy(horizon_s=600.0)
+    async with client(router.url, retry=patient) as api:
+        async with api.lease():
+            pass
+        router.plane.shutdown(0.0)
+        before = time.monotonic()
+    assert time.monotonic() - before < 10
+    router.pool.detach_sender("rollout/0", router.pool.statistics().senders[0].incarnation)
 
 
 async def test_a_verdict_is_not_asked_again(router: RunningRouter, relay: Relay) -> None:
@@ -289,13 +334,13 @@ async def test_numbers_are_contiguous_over_clients_and_tasks(router: RunningRout
 @pytest.mark.slow
 async def test_the_heart_beats_while_the_loop_is_blocked() -> None:
     """Signs of life come from a thread of their own: a blocked event loop does not lose the sender."""
-    pool = trimtab.Pool("rollout/default", sender_ttl_s=0.4)
+    pool = trimtab.Pool("rollout/default", sender_ttl_s=2.0)
     pool.add_backend("127.0.0.1:1")
     role = trimtab._core.Role("rollout", {"default": pool})
     plane = trimtab._core.DataPlane.start(roles=[role], worker_threads=1, probe_interval_s=3600.0)
     try:
         async with client(f"http://127.0.0.1:{plane.port}", key=None) as api, api.lease():
-            deadline = time.monotonic() + 1.2
+            deadline = time.monotonic() + 3.0
             while time.monotonic() < deadline:
                 # Blocks the loop on purpose, and ticks as the data plane does.
                 pool.tick()

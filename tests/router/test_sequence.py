@@ -41,11 +41,18 @@ def test_one_open_request_costs_one_interval() -> None:
     assert numbers.settled() == [(1, 4), (6, 10_000)]
 
 
-def test_a_process_has_one_counter_per_sender_and_router() -> None:
-    """Whoever asks gets the same one; another sender or router has its own."""
-    assert numbers_of("test-router", "a") is numbers_of("test-router", "a")
-    assert numbers_of("test-router", "a") is not numbers_of("test-router", "b")
-    assert numbers_of("test-router", "a") is not numbers_of("another-router", "a")
+def test_a_process_has_one_counter_per_sender() -> None:
+    """Whoever asks gets the same one; another sender has its own."""
+    assert numbers_of("a") is numbers_of("a")
+    assert numbers_of("a") is not numbers_of("b")
+
+
+def test_a_sender_leaves_a_router_with_its_last_user() -> None:
+    """Each router is left when nobody acquires of it any more."""
+    numbers = Numbers("me")
+    for router in ("r1", "r1", "r2"):
+        numbers.enter(router)
+    assert [numbers.leave(router) for router in ("r1", "r2", "r1")] == [False, True, True]
 
 
 def test_a_forked_child_is_another_process() -> None:
@@ -53,11 +60,11 @@ def test_a_forked_child_is_another_process() -> None:
     script = """
 import os
 from trimtab.sequence import numbers_of
-mine = numbers_of("r", "s")
+mine = numbers_of("s")
 mine.take()
 if os.fork() == 0:
-    own = numbers_of("r", "s")
+    own = numbers_of("s")
     os._exit(0 if own.incarnation != mine.incarnation and own.take() == 1 else 1)
-print(os.waitstatus_to_exitcode(os.wait()[1]), numbers_of("r", "s").take())
+print(os.waitstatus_to_exitcode(os.wait()[1]), numbers_of("s").take())
 """
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "0 2\n"

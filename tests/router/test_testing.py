@@ -99,6 +99,7 @@ def test_a_serving_pool() -> None:
     assert serving_pool(version=None).state == "init"
 
 
+@pytest.mark.slow
 def test_the_fixtures(tmp_path: Path) -> None:
     """A project names the plugin and has both fixtures."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["trimtab.testing.fixtures"]')

@@ -261,3 +261,18 @@ def test_an_exception_is_classified_at_the_exit() -> None:
     with pytest.raises(ConnectionRefusedError), context as lease:
         raise ConnectionRefusedError
     assert lease.outcome == "not_sent"
+
+
+def test_a_lease_that_the_pool_gave_up_is_no_success() -> None:
+    """Another process came back under the sender's name: whoever has a result is told not to use it."""
+    pool = Pool()
+    pool.add_backend("127.0.0.1:1")
+    with Router(pool, sender="s", owner="o") as router:
+        context = router.lease()
+        lease = context.__enter__()
+        pool.attach_sender("s", "another process", "o")
+        with pytest.raises((trimtab.OutcomeConflict, trimtab.UnknownLease)):
+            context.__exit__(None, None, None)
+        assert lease.outcome == "ambiguous"
+    pool.detach_sender("s", "another process")
+    assert pool.statistics().outstanding == 0

@@ -19,6 +19,7 @@ use crate::upstream::{NoAnswer, Upstream, Upstreams};
 use bytes::Bytes;
 use http::Method;
 use router_core::health::{Probe, ProbeKind};
+use router_core::version::Published;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
@@ -69,11 +70,13 @@ fn probe_all(plane: &Arc<Plane>, upstreams: &Arc<Upstreams>) {
             continue;
         }
         let probing = Probing(upstream);
-        let begun = upstreams
-            .shared()
-            .with(|pool, now| pool.begin_probe(backend.reference, now));
-        if let Some(probe) = begun {
-            tokio::spawn(examine(Arc::clone(plane), Arc::clone(upstreams), probing, probe));
+        let begun = upstreams.shared().with(|pool, now| {
+            let probe = pool.begin_probe(backend.reference, now)?;
+            Some((probe, pool.published()))
+        });
+        if let Some((probe, published)) = begun {
+            let task = examine(Arc::clone(plane), Arc::clone(upstreams), probing, probe, published);
+            tokio::spawn(task);
         }
     }
 }
@@ -95,7 +98,14 @@ struct Finding {
     weight_version: Option<u64>,
 }
 
-async fn examine(plane: Arc<Plane>, upstreams: Arc<Upstreams>, probing: Probing, probe: Probe) {
+/// `published`: what was when the probe began. Weights told before a publication say nothing after it.
+async fn examine(
+    plane: Arc<Plane>,
+    upstreams: Arc<Upstreams>,
+    probing: Probing,
+    probe: Probe,
+    published: Option<Published>,
+) {
     let upstream = &probing.0;
     add(&plane.counters.probes);
     let finding = match probe.kind {
@@ -116,7 +126,8 @@ async fn examine(plane: Arc<Plane>, upstreams: Arc<Upstreams>, probing: Probing,
         let is_current = pool.finish_probe(&probe, finding.alive, now);
         if let Some(version) = finding.weight_version
             && is_current
-            && pool.published().is_some()
+            && published.is_some()
+            && pool.published() == published
         {
             pool.report_weights(probe.backend, version, false, now);
         }
@@ -184,9 +195,8 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     };
     abort.start(plane);
     match answer {
-        None => None,
+        None | Some(Ok(Err(NoAnswer::NotAsked))) => None,
         Some(Err(_)) => Some(finding(upstream.heard_since(mark), ProbeKind::Generate)),
-        Some(Ok(Err(NoAnswer::NotAsked))) => None,
         Some(Ok(_)) => Some(finding(false, ProbeKind::Generate)),
     }
 }

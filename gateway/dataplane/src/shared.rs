@@ -3,7 +3,7 @@
 use crate::parked::Wakers;
 use parking_lot::Mutex;
 use router_core::error::Error;
-use router_core::lease::{LeaseId, Outcome, Settlement};
+use router_core::lease::{LeaseId, Outcome, Settled, Settlement};
 use router_core::membership::BackendInfo;
 use router_core::pool::{AcquireRequest, Grant, Pool, PoolConfig};
 use router_core::select::PickReason;
@@ -199,6 +199,12 @@ impl LeaseGuard {
         self.close(settlement);
     }
 
+    /// The same for whoever can be told that it came too late: the pool takes the leases of a lost sender back.
+    pub fn try_settle(mut self, settlement: Settlement) -> Result<Settled, Error> {
+        self.open = false;
+        self.pool.with(|pool, now| pool.settle(self.lease, settlement, now))
+    }
+
     fn close(&mut self, settlement: Settlement) {
         if std::mem::take(&mut self.open) {
             // The guard is the only holder of this lease id, so "unknown lease" cannot happen; were the pool ever to
@@ -236,6 +242,21 @@ mod tests {
         let statistics = pool.with(|pool, _| pool.statistics());
         assert_eq!((statistics.outstanding, statistics.outcomes.total()), (0, 1));
         assert_eq!(statistics.outcomes.get(Outcome::Completed), 1);
+    }
+
+    /// Whoever can be told learns that the pool has ended the lease without them; the destructor adds nothing.
+    #[test]
+    fn a_settlement_that_came_too_late_is_refused() {
+        let pool = pool();
+        let lease = pool.acquire(&AcquireRequest::unpinned()).expect("eligible");
+        pool.with(|pool, now| pool.settle(lease.id(), Settlement::new(Outcome::Failed), now))
+            .expect("open");
+        let late = lease.try_settle(Settlement::new(Outcome::Completed));
+        assert_eq!(late, Err(Error::UnknownLease));
+        assert_eq!(pool.with(|pool, _| pool.statistics().outcomes.total()), 1);
+        let lease = pool.acquire(&AcquireRequest::unpinned()).expect("eligible");
+        let settled = lease.try_settle(Settlement::new(Outcome::Completed)).expect("open");
+        assert!(!settled.already);
     }
 
     /// A panic while a lease is held gives it back, as ambiguous (B1).

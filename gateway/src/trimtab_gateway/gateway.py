@@ -134,6 +134,10 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         session_ttl_s=model.session_ttl_s,
         session_cap=model.session_cap,
         max_concurrent=model.max_concurrent,
+        await_version=model.versioned,
+        on_ambiguous=model.on_ambiguous,
+        on_drain_timeout=model.on_drain_timeout,
+        sender_ttl_s=model.sender_ttl_s,
     )
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
@@ -160,6 +164,8 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         abort_grace_s=config.abort_grace_s,
         probe_interval_s=config.probe_interval_s,
         probe_timeout_s=config.probe_timeout_s,
+        admin_key=config.admin_key,
+        engine_key=config.engine_key,
     )
 
 

@@ -116,7 +116,16 @@ def _observe_model(name: str, pool: Pool) -> ModelSnapshot:
 
 
 def _model_state(pool: PoolStatistics) -> str:
-    """``ready`` when an engine may take a request, else the state all engines share, else ``unavailable``."""
+    """Whether and why not a pool can serve.
+
+    ``failed`` and ``closed`` pools grant nothing any more, one that awaits its first version nothing yet
+    (``starting``). Otherwise ``ready`` when an engine may take a request, else the state all engines share, else
+    ``unavailable``. An update in progress changes nothing here: requests wait for its end, and nothing is ill.
+    """
+    if pool.state in ("failed", "closed"):
+        return pool.state
+    if pool.state == "init":
+        return "starting"
     if any(backend.eligible for backend in pool.backends):
         return "ready"
     states = {engine_state(backend) for backend in pool.backends} - {"ready"}
@@ -136,7 +145,7 @@ def _endpoints(models: tuple[ModelSnapshot, ...]) -> frozenset[Endpoint]:
 
 def _document(models: tuple[ModelSnapshot, ...]) -> list[object]:
     """Everything that a discovery document says about ``models``."""
-    document: list[object] = [(model.name, model.state) for model in models]
+    document: list[object] = [(model.name, model.state, model.pool.weight_version) for model in models]
     for model in models:
         document += [
             (_endpoint(model, each), engine_state(each), each.eligible, each.capacity) for each in model.pool.backends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,16 @@ class BadConfigurationError(click.ClickException):
 @click.option("--host", metavar="IP", help="Address to listen on (default: 127.0.0.1).")
 @click.option("--port", metavar="PORT", type=int, help="Port to listen on; 0 takes a free one (default: 8080).")
 @click.option(
-    "--allow-unauthenticated", is_flag=True, help="Listen on a --host that other machines can reach, without any key."
+    "--admin-key-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the key of the lease API; else TRIMTAB_ADMIN_KEY. A --host that others can reach needs one.",
+)
+@click.option(
+    "--engine-key-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the key of the engines (SGLang's --api-key); else TRIMTAB_ENGINE_KEY.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and print the ready line as JSON to stdout.")
 def command(
@@ -51,7 +61,8 @@ def command(
     model: str | None,
     host: str | None,
     port: int | None,
-    allow_unauthenticated: bool,
+    admin_key_file: Path | None,
+    engine_key_file: Path | None,
     as_json: bool,
 ) -> None:
     """Serve running SGLang engines behind one address.
@@ -68,8 +79,10 @@ def command(
         overrides["host"] = host
     if port is not None:
         overrides["port"] = port
-    if allow_unauthenticated:
-        overrides["allow_unauthenticated"] = True
+    if admin_key_file is not None:
+        overrides["admin_key_file"] = admin_key_file
+    if engine_key_file is not None:
+        overrides["engine_key_file"] = engine_key_file
     with needs_server_packages():
         config = _configuration(config_file, engines, role, model, overrides)
         from trimtab.cli.serving import serve
@@ -79,8 +92,9 @@ def command(
 def _configuration(
     file: Path | None, engines: tuple[str, ...], role: str | None, model: str | None, overrides: dict[str, Any]
 ) -> GatewayConfig:
-    from trimtab_gateway.config import ConfigError, config_from_flags, load_config
+    from trimtab_gateway.config import ConfigError, config_from_flags, keys_of_environment, load_config
 
+    overrides = {**keys_of_environment(os.environ), **overrides}
     if file is not None:
         for flag, value in (("--engine", engines), ("--role", role), ("--model", model)):
             if value:

@@ -16,6 +16,7 @@ import uvloop
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 from trimtab_gateway import Gateway
+from trimtab_gateway.config.rules import is_loopback
 from trimtab_gateway.log import configure_logging, get_logger
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def serve(config: GatewayConfig, *, as_json: bool) -> None:
     configure_logging(sys.stderr, as_json=as_json)
     _raise_descriptor_limit()
     _mention_ignored_proxies()
+    if not is_loopback(config.host):
+        logger.warning("whoever can connect can run generations: clients have no keys yet", host=config.host)
     try:
         uvloop.run(_serve(config, as_json=as_json))
     except TrimtabError as error:

@@ -23,6 +23,8 @@ _STYLES = {
     "draining": _WAITING,
     "down": _BAD,
     "unavailable": _BAD,
+    "failed": _BAD,
+    "closed": _BAD,
 }
 _NUMBERS = ("outstanding", "capacity", "load", "sessions", "requests", "failed", "tokens")
 _PIPE_WIDTH = 200
@@ -51,6 +53,7 @@ def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
         for name, model in served["models"].items():
             yield Text()
             yield _pool_line(role, name, model)
+            yield from _control_lines(model)
             yield _engines(model["engines"]) if model["engines"] else Text("no engines", style="dim")
 
 
@@ -64,6 +67,35 @@ def _pool_line(role: str, name: str, model: Mapping[str, Any]) -> Text:
         f"  {model['outstanding']} outstanding, capacity {eligible:g} of {capacity:g} eligible, "
         f"{model['sessions']} sessions, {model['output_tokens']} output tokens",
     )
+
+
+def _control_lines(model: Mapping[str, Any]) -> Iterator[Text]:
+    """What a controller did to the pool; nothing for one that no controller ever touched."""
+    if facts := list(_control_facts(model)):
+        yield Text("  " + ", ".join(facts))
+    if model["failure"] is not None:
+        yield Text(f"  failed: {model['failure']}", style=_BAD)
+    for owner in model["owners"]:
+        if owner["fences"]:
+            fences = ", ".join(owner["fences"])
+            yield Text(f"  owner {owner['owner']} is fenced: {fences}; {owner['outstanding']} outstanding")
+        elif owner["needs_acknowledgement"] and owner["acknowledged"] != model["weight_version"]:
+            yield Text(f"  owner {owner['owner']} has not acknowledged version {model['weight_version']}")
+
+
+def _control_facts(model: Mapping[str, Any]) -> Iterator[str]:
+    if model["pool_state"] != "serving":
+        yield model["pool_state"]
+    if model["weight_version"] is not None:
+        yield f"weights version {model['weight_version']}"
+    if (update := model["update"]) is not None:
+        version = "" if update["to_version"] is None else f" to {update['to_version']}"
+        yield f"update {update['update_id']}{version} is {update['phase']}"
+    if model["server_paused"]:
+        yield "engines paused"
+    for count, what in ((model["waiters"], "waiting"), (len(model["senders"]), "senders")):
+        if count:
+            yield f"{count} {what}"
 
 
 def _engines(engines: list[Mapping[str, Any]]) -> Table:

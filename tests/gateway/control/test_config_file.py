@@ -70,7 +70,7 @@ MISTAKES = {
     "[gateway]\nmax_body_byte = 1": "gateway.max_body_byte: unknown key; did you mean 'max_body_bytes'?",
     "[gatway]\nport = 1": "gatway: unknown key; did you mean 'gateway'?",
     "[gateway]\nroles = 1": "gateway.roles: unknown key",
-    "[gateway]\nzzz = 1": "gateway.zzz: unknown key; known keys: abort_grace_s, allow_unauthenticated",
+    "[gateway]\nzzz = 1": "gateway.zzz: unknown key; known keys: abort_grace_s, admin_key_file",
     "[roles.rollout]\ndefault_modle = 'a'": "roles.rollout.default_modle: unknown key; did you mean 'default_model'?",
     f"{MODEL}engine = []": "roles.rollout.models.tiny.engine: unknown key; did you mean 'engines'?",
     f"{MODEL}engines = [{{ url = 'h:1', capcity = 2 }}]": (

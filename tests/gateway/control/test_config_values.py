@@ -97,10 +97,10 @@ def test_an_engine_id_is_unique_in_its_role() -> None:
 def test_a_gateway_in_front_of_itself_is_refused(host: str, engine: str) -> None:
     """It would find itself alive and pass the first request round until it has no sockets."""
     roles = (RoleConfig("rollout", (ModelConfig("a.b", (EngineConfig(engine),)),)),)
-    error = refused(GatewayConfig, roles, host, 8080, allow_unauthenticated=True)
+    error = refused(GatewayConfig, roles, host, 8080, admin_key="secret")
     assert error.where == 'roles.rollout.models."a.b".engines[0].url'
-    assert GatewayConfig(roles, host, 0, allow_unauthenticated=True).port == 0
-    assert GatewayConfig(roles, "10.0.0.1", 8080, allow_unauthenticated=True).host == "10.0.0.1"
+    assert GatewayConfig(roles, host, 0, admin_key="secret").port == 0
+    assert GatewayConfig(roles, "10.0.0.1", 8080, admin_key="secret").host == "10.0.0.1"
 
 
 ENDPOINTS = (
@@ -172,9 +172,12 @@ def test_a_lenient_role_has_one_model() -> None:
         ("abort_grace_s", True),
         ("probe_interval_s", 0),
         ("probe_timeout_s", 0),
-        ("allow_unauthenticated", 1),
         ("connect_timeout_s", 1e-12),
         ("idle_timeout_s", 1e-12),
+        ("admin_key", ""),
+        ("admin_key", "two words"),
+        ("admin_key", 1),
+        ("engine_key", "schlüssel"),
         ("host", ""),
         ("host", "example.org"),
         ("host", None),
@@ -194,6 +197,12 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("session_cap", 0),
         ("max_concurrent", 0),
         ("max_concurrent", "1"),
+        ("versioned", 1),
+        ("on_ambiguous", "resolve"),
+        ("on_ambiguous", True),
+        ("on_drain_timeout", "ignore"),
+        ("sender_ttl_s", 0),
+        ("sender_ttl_s", math.inf),
     ],
 )
 def test_a_model_knob_out_of_its_range_is_refused(key: str, value: Any) -> None:
@@ -202,17 +211,17 @@ def test_a_model_knob_out_of_its_range_is_refused(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3"])
-def test_a_host_others_can_reach_takes_a_second_word(host: str) -> None:
-    """Without keys anyone who connects can run generations: the message says so and how to accept it."""
+def test_a_host_others_can_reach_takes_an_admin_key(host: str) -> None:
+    """Without one whoever connects could fail the pools: the message says so, and where a key is looked for."""
     error = refused(GatewayConfig, (ROLE,), host=host)
     assert error.where == "host"
-    assert "no keys" in error.problem
-    assert "--allow-unauthenticated" in error.problem
-    assert GatewayConfig((ROLE,), host=host, allow_unauthenticated=True).host == host
+    for place in ("TRIMTAB_ADMIN_KEY", "admin_key_file", "--admin-key-file"):
+        assert place in error.problem
+    assert GatewayConfig((ROLE,), host=host, admin_key="k").host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_needs_no_second_word(host: str) -> None:
+def test_loopback_needs_no_key(host: str) -> None:
     """Every spelling of this machine only."""
     assert GatewayConfig((ROLE,), host=host).host == host
 

@@ -156,6 +156,6 @@ def test_a_pool_that_is_not_served_is_a_key_error() -> None:
 
 async def test_the_url_of_a_wildcard_address_is_loopback(serve: Start) -> None:
     """``0.0.0.0`` is no address a client can use everywhere."""
-    served = await serve(one_role(EngineConfig(NOBODY), host="0.0.0.0", allow_unauthenticated=True))
+    served = await serve(one_role(EngineConfig(NOBODY), host="0.0.0.0", admin_key="k"))
     assert served.gateway.url.startswith("http://127.0.0.1:")
     assert (await served.get("/live")).status_code == 200

@@ -11,6 +11,7 @@ from tests.support.scripts import one
 from tests.support.waiting import wait_until
 from trimtab_gateway import EngineConfig
 from trimtab_gateway.control.metrics import DATA_PLANE_COUNTERS, DATA_PLANE_GAUGES
+from trimtab_gateway.control.metrics_pool import POOL_COUNTERS, POOL_GAUGES, POOL_STATES
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -28,6 +29,10 @@ LABELS = {
     "trimtab_picks": {"pool", "reason"},
     "trimtab_requests": {"code"},
     **{name: set[str]() for name in (*DATA_PLANE_GAUGES, *DATA_PLANE_COUNTERS)},
+    "trimtab_pool_state": {"pool", "state"},
+    "trimtab_fence": {"pool", "owner"},
+    "trimtab_parked": {"pool", "reason"},
+    **{name: {"pool"} for name in (*POOL_GAUGES, *POOL_COUNTERS)},
 }
 
 
@@ -131,3 +136,42 @@ async def test_pools_are_told_apart(serve: Start) -> None:
     served = await serve(two_roles())
     pools = {sample.labels["pool"] for sample in (await scrape(served))["trimtab_leases"].samples}
     assert pools == {"rollout/policy", "rollout/Qwen/Qwen3-0.6B", "genrm/judge"}
+
+
+async def test_an_update_can_be_graphed(serve: Start) -> None:
+    """State, fences, version, generation, and who waits; without a published version there is no version series."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0")))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.report_probe(pool.backends()[0], alive=True)
+    assert "trimtab_weight_version" not in {
+        sample.name for family in (await scrape(served)).values() for sample in family.samples
+    }
+    pool.publish("u-1", 1)
+    pool.attach_owner("train", 1)
+    pool.fence("train", "sender_pause")
+    pool.attach_sender("worker", "i-1", "train")
+    pool.begin_update("u-2", to=2)
+    waiting = pool.acquire_or_park(wait_s=60.0)
+    found = await scrape(served)
+    states = {s.labels["state"]: s.value for s in found["trimtab_pool_state"].samples}
+    assert states == {name: float(name == "drained") for name in POOL_STATES}
+    assert value(found["trimtab_fence"], owner="train") == 1
+    assert value(found["trimtab_fence"], owner="default") == 0
+    assert value(found["trimtab_weight_version"]) == 1
+    assert value(found["trimtab_pool_generation"]) == 1
+    assert value(found["trimtab_senders"]) == 1
+    assert value(found["trimtab_waiters"]) == 1
+    assert value(found["trimtab_parked"], reason="not_serving") == 1
+    del waiting
+
+
+async def test_what_ended_badly_can_be_graphed(serve: Start) -> None:
+    """Executions of unknown end and aborts outside an update have counters of their own."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0")))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.report_probe(pool.backends()[0], alive=True)
+    pool.acquire().settle("ambiguous")
+    pool.acquire().settle("aborted")
+    found = await scrape(served)
+    assert value(found["trimtab_ambiguous"]) == 1
+    assert value(found["trimtab_unexpected_abort"]) == 1

@@ -6,6 +6,7 @@ mod batch;
 mod fences;
 mod idempotency;
 mod kit;
+mod limits;
 mod lost_replies;
 mod pools;
 mod requests;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trimtab_gateway.config.error import ConfigError, located
+from trimtab_gateway.config.keys import with_keys_of_files
 from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
@@ -24,7 +25,8 @@ def config_from_flags(
         engines: ``ADDRESS[=CAPACITY]``. An address holds no "=", so that the last one is never part of it.
         role: The role's name.
         model: The name clients may send as ``model``. None: there is one model and any name is accepted.
-        gateway: Knobs of :class:`GatewayConfig` that were given; the others keep their defaults.
+        gateway: Knobs of :class:`GatewayConfig` that were given; the others keep their defaults. ``admin_key_file``
+            replaces ``admin_key``, and so on.
 
     Raises:
         ConfigError: A flag breaks a rule; the message names the flag and its value.
@@ -43,7 +45,7 @@ def config_from_flags(
     with located("--role", ": "):
         serving = RoleConfig(name=role, models=(served,), lenient_model=model is None)
     try:
-        return GatewayConfig(roles=(serving,), **gateway)  # type: ignore[arg-type]  # each knob is checked by its rule
+        return GatewayConfig(roles=(serving,), **with_keys_of_files(gateway))
     except ConfigError as error:
         raise ConfigError(f"--{error.where.replace('_', '-')}", error.problem) from error.__cause__
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab_gateway.config.error import ConfigError, located, toml_key
+from trimtab_gateway.config.keys import KEYS, variable_of, with_keys_of_files
 from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
@@ -29,7 +30,8 @@ def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
 
     Args:
         path: The file.
-        overrides: Keys of ``[gateway]`` that replace those of the file (a flag given next to a file).
+        overrides: Keys of ``[gateway]`` that replace those of the file (a flag given next to a file), and
+            keys for when no file holds them.
 
     Raises:
         ConfigError: The file cannot be read or breaks a rule; the message begins with its path.
@@ -54,13 +56,14 @@ def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
     _refuse_unknown(table, ("gateway", "roles"))
     with located("gateway"):
         gateway = _table(table.get("gateway", {}))
-        _refuse_unknown(gateway, (name for name in _fields(GatewayConfig) if name != "roles"))
+        _refuse_keys(gateway)
+        _refuse_unknown(gateway, (*_gateway_fields(), *(f"{key}_file" for key in KEYS)))
     with located("roles"):
         roles = tuple(_role(name, value) for name, value in _table(table.get("roles", {})).items())
     if not roles:
         raise ConfigError("roles", "nothing to serve; give at least one role, such as [roles.rollout.models.NAME]")
     with located("gateway"):
-        return GatewayConfig(roles=roles, **{**gateway, **overrides})
+        return GatewayConfig(roles=roles, **with_keys_of_files({**gateway, **overrides}))
 
 
 def _role(name: str, value: object) -> RoleConfig:
@@ -100,6 +103,20 @@ def _engine(index: int, value: object) -> EngineConfig:
 
 def _fields(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _gateway_fields() -> Iterable[str]:
+    return (name for name in _fields(GatewayConfig) if name not in ("roles", *KEYS))
+
+
+def _refuse_keys(gateway: Table) -> None:
+    for key in KEYS:
+        if key in gateway:
+            raise ConfigError(
+                key,
+                f"does not belong into this file: put the key into a file of its own and name that with {key}_file, "
+                f"or set {variable_of(key)}",
+            )
 
 
 def _table(value: object) -> Table:

@@ -90,8 +90,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_host(host: object, *, allow_unauthenticated: bool) -> None:
-    """Refuse an address to bind that is not one, or that opens an unauthenticated gateway to other machines."""
+def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse anything but one of ``choices``."""
+    if value not in choices:
+        raise ConfigError(
+            key, f"{without_user_info(repr(value))} is refused: it must be {' or '.join(map(repr, choices))}"
+        )
+
+
+def check_host(host: object, *, has_admin_key: bool) -> None:
+    """Refuse an address to bind that is not one, or that opens a gateway without an admin key to other machines."""
     if not isinstance(host, str) or not host:
         raise ConfigError("host", f"{host!r} is refused: it must be an IP address or 'localhost'")
     if host != "localhost":
@@ -99,10 +107,10 @@ def check_host(host: object, *, allow_unauthenticated: bool) -> None:
             ipaddress.ip_address(host)
         except ValueError:
             raise ConfigError("host", f"{host!r} is refused: it must be an IP address or 'localhost'") from None
-    if not is_loopback(host) and not allow_unauthenticated:
+    if not is_loopback(host) and not has_admin_key:
         raise ConfigError(
             "host",
-            f"{host!r} is refused: other machines could reach it, and this gateway has no keys yet, so that anyone who "
-            "can connect could run generations on your engines; use 127.0.0.1, or accept that with "
-            "allow_unauthenticated = true (--allow-unauthenticated)",
+            f"{host!r} is refused: other machines could reach it, and without an admin key whoever can connect "
+            "could fence, fail and close your pools; use 127.0.0.1, or give a key in the environment "
+            "(TRIMTAB_ADMIN_KEY) or in a file (admin_key_file, --admin-key-file)",
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from trimtab._core import Pool
 from trimtab.errors import TrimtabError
 from trimtab_gateway.config.error import ConfigError, toml_key
+from trimtab_gateway.config.keys import KEYS, check_key
 from trimtab_gateway.config.rules import (
     as_number,
     check_bool,
+    check_choice,
     check_host,
     check_int,
     check_model_name,
@@ -77,6 +79,10 @@ class ModelConfig:
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
+        versioned: Grant nothing before a controller has published a first weight version.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
+        on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
+        sender_ttl_s: A sender that is silent for this many seconds is lost.
     """
 
     name: str
@@ -84,6 +90,10 @@ class ModelConfig:
     session_ttl_s: float = 3600.0
     session_cap: int = 1_000_000
     max_concurrent: int | None = None
+    versioned: bool = False
+    on_ambiguous: Literal["settle", "fail_pool"] = "settle"
+    on_drain_timeout: Literal["fail", "report"] = "fail"
+    sender_ttl_s: float = 120.0
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -92,6 +102,10 @@ class ModelConfig:
         check_int("session_cap", self.session_cap, 1, 2**32 - 1)
         if self.max_concurrent is not None:
             check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
+        check_bool("versioned", self.versioned)
+        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
+        check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
+        check_seconds("sender_ttl_s", self.sender_ttl_s)
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
@@ -155,13 +169,15 @@ _SAME_HOST = ({"127.0.0.1", "localhost"}, {"0.0.0.0", "::", "127.0.0.1", "localh
 class GatewayConfig:
     """A whole gateway: where it listens, its limits and timeouts, and what it serves.
 
-    A timeout of None waits for ever. See ``docs/configuration.md`` for each knob's reason.
+    A timeout of None waits for ever; without ``admin_key`` the lease API is open to this machine. See
+    ``docs/configuration.md`` for each knob's reason.
 
     Attributes:
         roles: What is served; names are unique.
         host: IP address or ``localhost`` to listen on.
         port: Port to listen on; 0 takes a free one.
-        allow_unauthenticated: Allow a ``host`` that other machines can reach.
+        admin_key: Bearer key of the lease API; without it the API is open to this machine only.
+        engine_key: Sent to engines as bearer key where the client sent none, and with probes.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -177,7 +193,8 @@ class GatewayConfig:
     roles: tuple[RoleConfig, ...]
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    allow_unauthenticated: bool = False
+    admin_key: str | None = field(default=None, repr=False)
+    engine_key: str | None = field(default=None, repr=False)
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -191,8 +208,10 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", tuple(self.roles))
-        check_bool("allow_unauthenticated", self.allow_unauthenticated)
-        check_host(self.host, allow_unauthenticated=self.allow_unauthenticated)
+        for key in KEYS:
+            if getattr(self, key) is not None:
+                check_key(key, getattr(self, key))
+        check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)

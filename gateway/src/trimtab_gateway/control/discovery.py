@@ -21,7 +21,7 @@ async def engines(request: web.Request, role: str) -> web.Response:
 
 
 def discovery_document(snapshot: Snapshot, role: str) -> dict[str, Any]:
-    """Describe one role. ``phase`` is null: attached engines have no schedule; so is every ``weight_version``."""
+    """Describe one role. ``phase`` is null: attached engines have no schedule."""
     served = snapshot.roles[role]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -39,7 +39,7 @@ def _model(model: ModelSnapshot) -> dict[str, Any]:
     return {
         "state": model.state,
         "router_url": None,
-        "weight_version": None,
+        "weight_version": model.pool.weight_version,
         "engines": [
             {
                 "engine_id": backend.id,

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from trimtab_gateway.control.context import statistics
+from trimtab_gateway.control.metrics_pool import control_families
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,6 +74,7 @@ class _Moment(Collector):
         pools = [model.pool for role in self._gateway.snapshot.roles.values() for model in role.models]
         yield from _backend_families(pools)
         yield from _pool_families(pools)
+        yield from control_families(pools)
         yield from _data_plane_families(self._gateway.data_plane)
 
 

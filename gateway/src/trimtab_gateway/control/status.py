@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab import __version__
 from trimtab_gateway.control.context import json_response, statistics
+from trimtab_gateway.control.status_pool import pool_document
 from trimtab_gateway.snapshot import engine_state
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _model(model: ModelSnapshot) -> dict[str, Any]:
     pool = model.pool
     return {
         "state": model.state,
+        **pool_document(model.pool),
         "outstanding": pool.outstanding,
         "sessions": pool.sessions,
         "output_tokens": pool.output_tokens,
@@ -65,6 +67,9 @@ def _model(model: ModelSnapshot) -> dict[str, Any]:
                 "picks": backend.picks,
                 "outcomes": backend.outcomes,
                 "output_tokens": backend.output_tokens,
+                "weight_version": backend.weight_version,
+                "weights_fit": backend.weights_fit,
+                "tainted": backend.tainted,
             }
             for backend in pool.backends
         ],

@@ -1,8 +1,10 @@
 //! The document against the code: every route, every code, and nothing else.
 
 use super::super::error;
+use super::super::request;
 use super::super::route::{Call, PoolCall, parse};
 use super::*;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -159,6 +161,62 @@ fn every_code_is_described() {
         .collect();
     let codes: BTreeSet<&str> = sent.iter().map(|(_, code)| code.as_str()).collect();
     assert_eq!(listed, codes);
+}
+
+/// The members that a body may have, in the words of its own refusal of another one.
+fn members<T: DeserializeOwned + std::fmt::Debug>() -> BTreeSet<String> {
+    let refusal = serde_json::from_str::<T>("{\"?\":0}")
+        .expect_err("an unknown member")
+        .to_string();
+    let quoted = refusal.split('`').skip(1).step_by(2);
+    quoted.filter(|name| *name != "?").map(str::to_owned).collect()
+}
+
+/// Every member of every body is described, and no other.
+#[test]
+fn every_member_is_described() {
+    let document = document();
+    let resolve = |value: &Value| match value["$ref"].as_str() {
+        Some(reference) => document.pointer(&reference[1..]).expect("a target").clone(),
+        None => value.clone(),
+    };
+    let body = |path: &str| {
+        let path = format!("/v1/router/pools/{{role}}/{{model}}{path}");
+        resolve(&document["paths"][&path]["post"]["requestBody"]["content"]["application/json"]["schema"])
+    };
+    let items = |path: &str, member: &str| body(path)["properties"][member]["items"].clone();
+    for (described, taken) in [
+        (body("/backends"), members::<request::AddBackends>()),
+        (items("/backends", "backends"), members::<request::NewBackend>()),
+        (body("/owners"), members::<request::AttachOwner>()),
+        (body("/owners/{owner}/ack"), members::<request::Acknowledge>()),
+        (body("/senders"), members::<request::AttachSender>()),
+        (items("/senders", "adopt"), members::<request::Held>()),
+        (items("/senders", "pins"), members::<request::Pin>()),
+        (body("/senders/{sender}/heartbeat"), members::<request::Heartbeat>()),
+        (body("/leases"), members::<request::Acquire>()),
+        (body("/leases/{lease}/settle"), members::<request::Settle>()),
+        (body("/leases:batch"), members::<request::Batch>()),
+        (body("/sessions/{session}/close"), members::<request::CloseSession>()),
+        (body("/fence"), members::<request::Fence>()),
+        (body("/unfence"), members::<request::Fence>()),
+        (body("/updates"), members::<request::BeginUpdate>()),
+        (body("/updates/{update}/drain"), members::<request::Drain>()),
+        (body("/updates/{update}/resume"), members::<request::Nothing>()),
+        (body("/updates/{update}/publish"), members::<request::Publish>()),
+        (body("/updates/{update}/fail"), members::<request::Reason>()),
+        (body("/updates/{update}/cancel"), members::<request::Nothing>()),
+        (body("/fail"), members::<request::Reason>()),
+        (body("/close"), members::<request::ClosePool>()),
+    ] {
+        let described: BTreeSet<String> = described["properties"]
+            .as_object()
+            .unwrap_or_else(|| panic!("no description of {taken:?}"))
+            .keys()
+            .cloned()
+            .collect();
+        assert_eq!(described, taken);
+    }
 }
 
 /// Every reference leads somewhere.
