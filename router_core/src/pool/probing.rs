@@ -48,7 +48,7 @@ impl Pool {
                 let (patience, at) = (self.patience, self.instant());
                 self.backends.at_mut(probe.backend.slot()).heard = at.1;
                 self.examine(probe.backend.slot(), |vitals| {
-                    vitals.note_generated(alive, &patience, at)
+                    vitals.note_generated(alive, &patience, at);
                 });
             }
         }
