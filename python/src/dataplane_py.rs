@@ -157,6 +157,22 @@ impl DataPlane {
         self.inner.take_failures().into_iter().map(to_dict).collect()
     }
 
+    fn take_version_mismatches<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let mismatches = self.inner.take_version_mismatches().into_iter();
+        mismatches
+            .map(|mismatch| {
+                let dict = PyDict::new(py);
+                dict.set_item("pool", mismatch.pool)?;
+                dict.set_item("backend", mismatch.backend)?;
+                dict.set_item("expected", mismatch.expected)?;
+                dict.set_item("observed", mismatch.observed)?;
+                dict.set_item("lease", mismatch.lease)?;
+                dict.set_item("count", mismatch.count)?;
+                Ok(dict)
+            })
+            .collect()
+    }
+
     #[pyo3(signature = (grace_s = 5.0))]
     fn shutdown(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
         let grace = Duration::try_from_secs_f64(grace_s)

@@ -191,6 +191,7 @@ impl Pool {
 
     fn statistics(&self) -> PoolStatistics {
         PoolStatistics {
+            version_mismatches: self.0.version_mismatches(),
             name: self.0.name().to_owned(),
             snapshot: self.0.with(|pool, _| pool.statistics()),
         }

@@ -108,6 +108,8 @@ impl BackendStatistics {
 pub(crate) struct PoolStatistics {
     pub(crate) name: String,
     pub(crate) snapshot: CorePool,
+    /// The shell sees what engines answer; the core does not.
+    pub(crate) version_mismatches: u64,
 }
 
 #[pymethods]
@@ -249,6 +251,16 @@ impl PoolStatistics {
     #[getter]
     fn unexpected_aborts(&self) -> u64 {
         self.snapshot.control.unexpected_aborts
+    }
+
+    #[getter]
+    fn version_mismatches(&self) -> u64 {
+        self.version_mismatches
+    }
+
+    #[getter]
+    fn stale_probes(&self) -> u64 {
+        self.snapshot.control.stale_probes
     }
 
     #[getter]

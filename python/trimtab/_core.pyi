@@ -346,6 +346,12 @@ class PoolStatistics:
     def unexpected_aborts(self) -> int:
         """Executions that engines aborted outside an update."""
     @property
+    def version_mismatches(self) -> int:
+        """Answers whose engine said to have run other weights than those of the lease."""
+    @property
+    def stale_probes(self) -> int:
+        """Probes whose answer did not count: it was about an earlier incarnation, or from before or during a pause."""
+    @property
     def backends(self) -> list[BackendStatistics]:
         """Registered backends in the order they were added."""
 
@@ -730,6 +736,13 @@ class DataPlane:
         Each has ``code``, ``count``, ``message``, and ``backend``, ``lease`` and ``session`` of the last one (or
         ``None``).
         A client's mistakes (4xx but 429) are not among them.
+        """
+    def take_version_mismatches(self) -> list[dict[str, Any]]:
+        """Answers since the last call whose engines ran other weights than their leases say.
+
+        Returns:
+            One entry per pool and engine: ``pool``, ``backend``, ``count``, and of the last one ``lease``,
+            ``expected`` and ``observed`` version.
         """
     def shutdown(self, grace_s: float = 5.0) -> None:
         """Stops accepting, lets running requests finish for ``grace_s`` seconds, then cuts them. Idempotent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -103,6 +103,27 @@ async def test_sessions_cross_an_update_unharmed(fleet: Fleet) -> None:
     assert (statistics.outstanding, statistics.waiters, statistics.unexpected_aborts) == (0, 0, 0)
     assert (statistics.state, statistics.weight_version, statistics.generation) == ("serving", 2, 1)
     await weights_explain_every_token(fleet, everyone)
+
+
+async def test_weights_that_moved_behind_the_router_are_reported(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An engine that was updated without its router answers with another label: counted, and one line names it."""
+    caplog.set_level("WARNING", "trimtab.gateway")
+    body = {"new_version": "7", "abort_all_requests": False}
+    await everywhere(fleet.http, fleet.urls[:1], "/update_weight_version", body)
+    for index in range(4):
+        prompt = greedy((index,), 2)
+        await call(fleet.http, f"{fleet.gateway.url}/rollout/generate", prompt)
+
+    def lines() -> list[dict[str, Any]]:
+        return [vars(record) for record in caplog.records if "other weights" in record.getMessage()]
+
+    await wait_until(lambda: sum(line["count"] for line in lines()) == 2, "both answers are in the log")
+    engine = fleet.urls[0].removeprefix("http://")
+    for line in lines():
+        assert (line["pool"], line["backend"], line["expected"], line["observed"]) == ("rollout/tiny", engine, 1, 7)
+    assert fleet.pool.statistics().version_mismatches == 2
 
 
 async def weights_explain_every_token(fleet: Fleet, everyone: list[Trajectory]) -> None:

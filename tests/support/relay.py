@@ -75,10 +75,12 @@ class Relay:
     Attributes:
         url: Where clients connect.
         messages: Every request that arrived.
+        otherwise: The action for requests that the script does not mention; by default they are passed on.
     """
 
     url: str = ""
     messages: list[Message] = field(default_factory=list)
+    otherwise: Callable[[str], Action | None] = lambda _: None
     _script: deque[tuple[str, Action]] = field(default_factory=deque)
 
     def next(self, text: str, *actions: Action) -> None:
@@ -95,7 +97,7 @@ class Relay:
             if text in line:
                 self._script.remove((text, action))
                 return action
-        return None
+        return self.otherwise(line)
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes, bytes]:

@@ -13,6 +13,7 @@ from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
+from trimtab_gateway.mismatches import log_version_mismatches
 from trimtab_gateway.reachability import ReachabilityLog
 from trimtab_gateway.snapshot import Publisher, ServedRole
 from trimtab_gateway.statistics import GatewayStatistics
@@ -117,6 +118,7 @@ class Gateway:
         pools = [pool for role in self._roles for pool in role.models.values()]
         log_events(pools)
         log_failures(self._running())
+        log_version_mismatches(self._running())
         self._reachability.observe(self._publisher.current())
 
 

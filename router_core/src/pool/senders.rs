@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// Takes in a sign of life of a sender and what it says to be settled: records of those requests are deleted, and
-    /// their numbers are refused from now on. Call it for every message of a sender, before the message itself.
+    /// their numbers are refused from now on.
     ///
     /// Fails with [`Error::UnknownSender`] or [`Error::InvalidArgument`].
     pub fn heartbeat(
@@ -85,6 +85,29 @@ impl Pool {
         settled: &[Interval],
         now: Timestamp,
     ) -> Result<SenderStatus, Error> {
+        self.note_heard(sender, incarnation, settled, now)
+            .map(|handle| self.status_of_sender(handle))
+    }
+
+    /// The same without an answer: for what comes along with every other message of a sender. Call it before the
+    /// message itself, in the same critical section.
+    pub fn report_settled(
+        &mut self,
+        sender: &str,
+        incarnation: &str,
+        settled: &[Interval],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.note_heard(sender, incarnation, settled, now).map(|_| ())
+    }
+
+    fn note_heard(
+        &mut self,
+        sender: &str,
+        incarnation: &str,
+        settled: &[Interval],
+        now: Timestamp,
+    ) -> Result<Handle, Error> {
         let now = self.advance(now);
         let handle = self.sender(sender, incarnation)?;
         if settled.len() > MAX_INTERVALS || settled.iter().any(|(first, last)| first > last) {
@@ -97,7 +120,7 @@ impl Pool {
         for interval in settled {
             self.note_settled(handle, *interval);
         }
-        Ok(self.status_of_sender(handle))
+        Ok(handle)
     }
 
     /// Forgets a sender that holds no leases; its parked acquires fail and its sessions end.

@@ -39,6 +39,19 @@ fn s65_b_intervals_leave_no_gap() {
     assert_eq!(desk.control().senders[0].settled, [(0, 1000)]);
 }
 
+/// (b) Intervals that make no sense are refused, and change nothing.
+#[test]
+fn s65_b_intervals_are_checked() {
+    let mut desk = Desk::training(strict(), 1);
+    let refused = desk.pool.report_settled("t", "1", &[(1, 2), (5, 4)], desk.now);
+    assert_eq!(code(refused), "invalid_request");
+    assert!(desk.control().senders[0].settled.is_empty());
+    assert_eq!(
+        code(desk.pool.report_settled("t", "2", &[], desk.now)),
+        "unknown_sender"
+    );
+}
+
 /// (b) A sender that never says what is settled is refused at its cap; nothing is evicted.
 #[test]
 fn s65_b_tombstones_are_capped_not_evicted() {

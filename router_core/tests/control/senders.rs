@@ -145,7 +145,7 @@ fn s67_sessions_belong_to_their_sender() {
     );
 }
 
-fn held<'a>(seq: u64, lease: LeaseId, backend: &'a str, version: u64) -> HeldLease<'a> {
+fn held(seq: u64, lease: LeaseId, backend: &str, version: u64) -> HeldLease<'_> {
     HeldLease {
         seq,
         lease,

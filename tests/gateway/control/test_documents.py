@@ -177,7 +177,13 @@ async def test_status_shows_an_update_and_who_waits_for_it(serve: Start) -> None
     (sender,) = model["senders"]
     assert (sender["sender"], sender["incarnation"], sender["owner"]) == ("worker", "i-1", "train")
     assert (sender["open_leases"], sender["tombstones"]) == (1, 0)
-    assert model["leases"] == {"open": 1, "settled": 0, "tombstones": 0, "unexpected_aborts": 0}
+    assert model["leases"] == {
+        "open": 1,
+        "settled": 0,
+        "tombstones": 0,
+        "unexpected_aborts": 0,
+        "version_mismatches": 0,
+    }
     assert model["engines"][0]["tainted"] is False
     assert (await served.json("/engines"))["models"]["tiny"]["weight_version"] == 1
     lease.settle("completed")

@@ -29,6 +29,7 @@ def pool_document(pool: PoolStatistics) -> dict[str, Any]:
             "settled": sum(pool.outcomes.values()),
             "tombstones": pool.tombstones,
             "unexpected_aborts": pool.unexpected_aborts,
+            "version_mismatches": pool.version_mismatches,
         },
     }
 

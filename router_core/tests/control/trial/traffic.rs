@@ -231,7 +231,7 @@ impl Trial {
         Ok(())
     }
 
-    pub(super) fn settle(&mut self, index: &Index, outcome: Outcome) -> Result<(), TestCaseError> {
+    pub(super) fn settle(&mut self, index: Index, outcome: Outcome) -> Result<(), TestCaseError> {
         let known = self
             .model
             .leases
@@ -273,7 +273,7 @@ impl Trial {
     }
 
     /// A settlement of what was settled never changes anything.
-    pub(super) fn settle_again(&mut self, index: &Index, outcome: Outcome) -> Result<(), TestCaseError> {
+    pub(super) fn settle_again(&mut self, index: Index, outcome: Outcome) -> Result<(), TestCaseError> {
         if self.settled.is_empty() {
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Trial {
         Ok(())
     }
 
-    fn pick(&self, index: &Index) -> Option<usize> {
+    fn pick(&self, index: Index) -> Option<usize> {
         (!self.calls.is_empty()).then(|| index.index(self.calls.len()))
     }
 
@@ -319,7 +319,7 @@ impl Trial {
         }))
     }
 
-    pub(super) fn claim(&mut self, index: &Index) -> Result<(), TestCaseError> {
+    pub(super) fn claim(&mut self, index: Index) -> Result<(), TestCaseError> {
         let Some(position) = self.pick(index) else {
             return Ok(());
         };
@@ -334,7 +334,7 @@ impl Trial {
         Ok(())
     }
 
-    pub(super) fn give_up(&mut self, index: &Index) -> Result<(), TestCaseError> {
+    pub(super) fn give_up(&mut self, index: Index) -> Result<(), TestCaseError> {
         let Some(position) = self.pick(index) else {
             return Ok(());
         };
@@ -372,7 +372,7 @@ impl Trial {
         Ok(())
     }
 
-    pub(super) fn abandon(&mut self, index: &Index) {
+    pub(super) fn abandon(&mut self, index: Index) {
         let Some(position) = self.pick(index) else { return };
         let ticket = self.calls.swap_remove(position);
         let now = self.now();
