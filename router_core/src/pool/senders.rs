@@ -1,5 +1,6 @@
 //! Senders: coming, being alive, and going.
 
+use super::traffic::check_session_key;
 use super::{ClosedSession, Pool};
 use crate::config::Recovery;
 use crate::error::Error;
@@ -29,28 +30,25 @@ impl Pool {
         self.lifecycle.check_alive()?;
         check_name("sender name", attach.sender)?;
         check_name("sender incarnation", attach.incarnation)?;
-        let owner = self.owners.attach(attach.owner, self.lifecycle.published)?;
         let known = self.sender(attach.sender, attach.incarnation).ok();
-        let sender = match known {
-            Some(sender) if self.senders.at(sender).owner != owner => {
-                return Err(Error::IdempotencyConflict { what: "sender" });
+        if known.is_some_and(|sender| *self.owners.at(self.senders.at(sender).owner).name != *attach.owner) {
+            return Err(Error::IdempotencyConflict { what: "sender" });
+        }
+        let owner = self.owners.attach(attach.owner, self.lifecycle.published)?;
+        let sender = if let Some(sender) = known {
+            self.senders.at_mut(sender).heard = now;
+            sender
+        } else {
+            if let Some(old) = self.senders.find(attach.sender) {
+                self.lose_sender(old, "another process of it came");
+                self.lifecycle.check_alive()?;
             }
-            Some(sender) => {
-                self.senders.at_mut(sender).heard = now;
-                sender
-            }
-            None => {
-                if let Some(old) = self.senders.find(attach.sender) {
-                    self.lose_sender(old, "another process of it came");
-                    self.lifecycle.check_alive()?;
-                }
-                self.record(EventKind::SenderAttached {
-                    sender: attach.sender.to_owned(),
-                    owner: attach.owner.to_owned(),
-                });
-                self.changed();
-                self.senders.insert(attach.sender, attach.incarnation, owner, now)
-            }
+            self.record(EventKind::SenderAttached {
+                sender: attach.sender.to_owned(),
+                owner: attach.owner.to_owned(),
+            });
+            self.changed();
+            self.senders.insert(attach.sender, attach.incarnation, owner, now)
         };
         let adopted: Vec<_> = attach.held.iter().map(|held| self.adopt_lease(sender, held)).collect();
         let lost = adopted.iter().filter(|lease| lease.is_err()).count();
@@ -177,6 +175,7 @@ impl Pool {
             (Some(published), version) => version == Some(published.version),
             (None, _) => true,
         };
+        check_session_key(held.session)?;
         if self.config.recovery == Recovery::Restart
             || is_drained
             || !is_current
@@ -224,7 +223,7 @@ impl Pool {
         let name = Name { namespace, key };
         let is_new = self.sessions.find(self.sessions.hash(name), name).is_none();
         match self.backends.slot_of(backend) {
-            Ok(slot) if is_new && !key.is_empty() && !self.sessions.is_full() => {
+            Ok(slot) if is_new && check_session_key(Some(key)).is_ok() && !self.sessions.is_full() => {
                 self.pin(name, slot);
                 true
             }

@@ -70,8 +70,15 @@ impl Pool {
         if !self.sessions.is_idle(session) || !exclude.is_empty() {
             return None;
         }
-        let best = self.tournament.winner().filter(|best| *best != pin.slot())?;
-        if self.config.rebind_on_publish && self.sessions.publications(session) != self.lifecycle.publications {
+        let best = self.tournament.winner()?;
+        let publications = self.lifecycle.publications;
+        let rebinds = self.config.rebind_on_publish && self.sessions.publications(session) != publications;
+        if best == pin.slot() {
+            // Chosen anew, and the same.
+            self.sessions.set_pin(session, pin, publications);
+            return None;
+        }
+        if rebinds {
             self.note_repinned(pin, RepinReason::Published);
             return Some((best, PickReason::Repin(RepinReason::Published)));
         }

@@ -103,4 +103,7 @@ fn sessions_rebind_after_a_publication() {
     assert_eq!(desk.acquire_plain("a").reason, PickReason::Sticky);
     let stays = desk.acquire_plain("b");
     assert_eq!((stays.reason, &*stays.backend.id), (PickReason::Sticky, "e0"));
+    desk.settle(stays.lease, Outcome::Completed);
+    desk.acquire_plain("busy");
+    assert_eq!(desk.acquire_plain("b").reason, PickReason::Sticky, "it had its choice");
 }

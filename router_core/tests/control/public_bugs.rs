@@ -99,6 +99,22 @@ fn b21_failed_updates_stay_out() {
     assert_eq!(desk.statistics().census.pending_version, 1);
 }
 
+/// B21: not even a new epoch, in which everybody begins anew, makes a failed update good.
+#[test]
+fn b21_tainted_outlives_epochs() {
+    let mut desk = Desk::training(strict(), 1);
+    let tainted = desk.reference("e0");
+    desk.pool.taint_backend(tainted, desk.now);
+    desk.begin("u").expect("begun");
+    desk.drain("u").expect("drained");
+    desk.pool.publish("u", 0, Some(1), desk.now).expect("a new epoch");
+    desk.pool.report_weights(tainted, 0, false, desk.now);
+    assert_eq!(
+        (desk.statistics().census.tainted, desk.backend("e0").eligible),
+        (1, false)
+    );
+}
+
 /// B21: a backend that comes, or comes back, in a pool with a version is pending until it reported that version.
 #[test]
 fn b21_newcomers_are_pending() {
@@ -148,6 +164,7 @@ fn b26_leases_do_not_expire() {
 fn b27_versions_do_not_go_back() {
     let mut desk = Desk::training(strict(), 2);
     desk.update("u", 57);
+    desk.ack("eval", 57);
     desk.begin("u2").expect("begun");
     desk.drain("u2").expect("drained");
     desk.resume("u2").expect("resumed");
