@@ -56,6 +56,22 @@ fn b12_wedged_is_not_healthy() {
     assert_eq!(desk.acquire_plain("s").backend.id, "e1");
 }
 
+/// B12: silence is counted from the first execution, not from the end of the last one long ago.
+#[test]
+fn b12_idleness_is_no_silence() {
+    let config = PoolConfig {
+        progress_timeout: Some(seconds(30)),
+        ..PoolConfig::default()
+    };
+    let mut desk = Desk::new(config, 1);
+    desk.pass(1000);
+    desk.acquire_plain("s");
+    desk.pass(29);
+    assert_eq!(desk.backend("e0").health, Health::Up);
+    desk.pass(1);
+    assert_eq!(desk.backend("e0").health, Health::Suspect);
+}
+
 /// B32: a backend that joins a busy fleet gets something, and no more than it should have while it is cold.
 #[test]
 fn b32_newcomers_are_not_flooded() {
@@ -157,6 +173,34 @@ fn b37_only_cheap_sessions_spill() {
     assert_eq!(turn("b"), (PickReason::Spill, "e1".to_owned()));
     assert_eq!(turn("c").0, PickReason::Sticky, "two moved in this minute");
     assert_eq!(turn("a"), (PickReason::Sticky, "e1".to_owned()));
+}
+
+/// B37: nobody spills to a backend that failed just now, as idle as that makes it.
+#[test]
+fn b37_nobody_spills_to_a_suspect() {
+    let config = PoolConfig {
+        spill: Some(Spill {
+            ratio: 2,
+            margin: 8,
+            max_context_tokens: 4096,
+            per_minute: 100,
+        }),
+        ..PoolConfig::default()
+    };
+    let mut desk = Desk::new(config, 1);
+    let lease = desk.acquire_plain("s").lease;
+    let short = Settlement::new(Outcome::Completed).with_context_tokens(1);
+    desk.pool.settle(lease, short, desk.now).expect("open");
+    for number in 0..40 {
+        desk.acquire_plain(&format!("busy{number}"));
+    }
+    // The other one is idle, and as suspect as this one.
+    desk.add(1);
+    for id in ["e0", "e1"] {
+        let backend = desk.reference(id);
+        desk.pool.report_probe(backend, false, desk.now);
+    }
+    assert_eq!(desk.acquire_plain("s").reason, PickReason::Sticky);
 }
 
 /// B37: without it, nobody leaves.

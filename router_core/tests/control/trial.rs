@@ -1,5 +1,6 @@
 //! The pool and the model side by side: every operation is done to both, and both answer alike.
 
+mod backends;
 mod control;
 mod senders;
 mod traffic;
