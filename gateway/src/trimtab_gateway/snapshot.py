@@ -104,10 +104,15 @@ class Publisher:
 
 
 def engine_state(backend: BackendStatistics) -> str:
-    """Where an engine stands: ``starting`` (not reached yet), ``ready``, ``draining`` or ``down``."""
+    """Where an engine stands: ``starting`` (not reached yet), ``ready``, ``draining``, ``down`` or ``pending_version``.
+
+    One whose breaker is half open is ``down``: it takes a single trial. ``pending_version`` is an engine that lives and
+    has other weights than the published ones.
+    """
     if backend.draining:
         return "draining"
-    return {"unproven": "starting", "down": "down"}.get(backend.health, "ready")
+    state = {"unproven": "starting", "down": "down", "half_open": "down"}.get(backend.health)
+    return state or ("ready" if backend.eligible else "pending_version")
 
 
 def _observe_model(name: str, pool: Pool) -> ModelSnapshot:

@@ -20,6 +20,7 @@ _STYLES = {
     "starting": _WAITING,
     "unproven": _WAITING,
     "suspect": _WAITING,
+    "half_open": _WAITING,
     "draining": _WAITING,
     "down": _BAD,
     "unavailable": _BAD,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trimtab import Pool
-from trimtab_gateway.snapshot import MAX_AGE_S, Publisher, RoleSnapshot, ServedRole
+from trimtab_gateway.control.metrics import BACKEND_STATES
+from trimtab_gateway.snapshot import MAX_AGE_S, Publisher, RoleSnapshot, ServedRole, engine_state
 
 
 class Watched:
@@ -102,3 +103,27 @@ def test_readers_of_one_moment_share_one_snapshot(watched: Watched) -> None:
 def test_each_process_has_its_own_epoch(watched: Watched) -> None:
     """Counters of two gateways are not comparable, and the epoch says so."""
     assert watched.publisher.current().epoch != Watched().publisher.current().epoch
+
+
+def test_an_engine_of_other_weights_is_not_called_ready(watched: Watched) -> None:
+    """It lives, and takes nothing until it has the published version: discovery says which of the two is missing."""
+    backend = watched.pool.add_backend("10.0.0.1:30000")
+    watched.pool.publish("start", 7)
+    watched.pool.report_weights(backend, 6)
+    assert (engine_state(watched.pool.statistics().backends[0]), watched.state()) == (
+        "pending_version",
+        "pending_version",
+    )
+    watched.pool.report_weights(backend, 7)
+    assert engine_state(watched.pool.statistics().backends[0]) == "ready"
+
+
+def test_an_engine_with_a_half_open_breaker_is_down_and_seen_in_the_metrics(watched: Watched) -> None:
+    """After failed executions a good probe allows one trial; every health a pool reports is a state of the metric."""
+    backend = watched.pool.add_backend("10.0.0.1:30000")
+    for _ in range(3):
+        watched.pool.acquire().settle("failed")
+    watched.pool.report_probe(backend, alive=True)
+    (statistics,) = watched.pool.statistics().backends
+    assert (statistics.health, engine_state(statistics)) == ("half_open", "down")
+    assert statistics.health in BACKEND_STATES

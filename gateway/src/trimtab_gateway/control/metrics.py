@@ -47,7 +47,7 @@ DATA_PLANE_COUNTERS = {
     "trimtab_probes": ("probes_total", "Liveness probes sent"),
     "trimtab_probe_failures": ("probe_failures_total", "Liveness probes that failed"),
 }
-BACKEND_STATES = ("unproven", "up", "suspect", "down", "draining")
+BACKEND_STATES = ("unproven", "up", "suspect", "down", "half_open", "draining")
 
 
 async def metrics(request: web.Request) -> web.Response:
