@@ -26,6 +26,8 @@ pub(crate) enum Code {
     InvalidWeightVersion,
     InvalidModel,
     UnknownModel,
+    InvalidRouteKey,
+    UnknownRouteKey,
     ModelRequired,
     NotFound,
     UnknownRole,
@@ -61,6 +63,8 @@ impl Code {
             Self::InvalidWeightVersion => "invalid_weight_version",
             Self::InvalidModel => "invalid_model",
             Self::UnknownModel => "unknown_model",
+            Self::InvalidRouteKey => "invalid_route_key",
+            Self::UnknownRouteKey => "unknown_route_key",
             Self::ModelRequired => "model_required",
             Self::NotFound => "not_found",
             Self::UnknownRole => "unknown_role",
@@ -95,6 +99,8 @@ impl Code {
             | Self::InvalidWeightVersion
             | Self::InvalidModel
             | Self::UnknownModel
+            | Self::InvalidRouteKey
+            | Self::UnknownRouteKey
             | Self::ModelRequired => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
