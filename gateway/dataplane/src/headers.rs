@@ -14,6 +14,8 @@ pub(crate) const BACKEND: HeaderName = HeaderName::from_static("x-trimtab-backen
 pub(crate) const LEASE: HeaderName = HeaderName::from_static("x-trimtab-lease");
 /// The sticky key, in requests and answers.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-trimtab-session");
+/// The sticky key as `sglang_router` calls it.
+pub(crate) const ROUTING_KEY: HeaderName = HeaderName::from_static("x-smg-routing-key");
 /// How many seconds a request may wait for its lease.
 pub(crate) const WAIT: HeaderName = HeaderName::from_static("x-trimtab-wait");
 /// The weights an answer was made with; in a request, the only ones it may run on.

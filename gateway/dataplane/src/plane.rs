@@ -46,6 +46,8 @@ pub(crate) struct Role {
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) upstreams: Arc<Upstreams>,
+    /// Its one backend is a router with engines of its own.
+    pub(crate) behind_router: bool,
 }
 
 impl Plane {
@@ -115,6 +117,7 @@ fn resolve(
             .map(|(name, pool)| Model {
                 name: name.clone(),
                 upstreams: find(pool),
+                behind_router: role.router_urls.iter().any(|(model, _)| model == name),
             })
             .collect(),
         routing,

@@ -7,7 +7,7 @@ use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
-use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, WEIGHT_VERSION};
+use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
 use crate::plane::{Plane, Role};
 use crate::ready;
@@ -127,6 +127,10 @@ async fn execute(
     *outgoing.method_mut() = Method::POST;
     *outgoing.uri_mut() = engine_uri(endpoint, parts.uri.query());
     *outgoing.headers_mut() = parts.headers;
+    if let (true, Some(session)) = (model.behind_router, &session_header) {
+        let headers = outgoing.headers_mut();
+        headers.entry(ROUTING_KEY).or_insert_with(|| session.clone());
+    }
     let attempts = Attempts {
         plane,
         role,

@@ -127,6 +127,10 @@ def _serve(role: RoleConfig) -> ServedRole:
         name=role.name,
         models={model.name: _create_pool(role.name, model) for model in role.models},
         default_model=role.effective_default_model,
+        route_keys=role.route_keys,
+        router_urls=role.router_urls,
+        lenient_model=role.lenient_model,
+        session_fields=role.session_fields,
     )
 
 
@@ -143,14 +147,23 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
     )
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
+    if model.router_url is not None:
+        pool.add_backend(model.router_url, 1.0, proven=False)
     return pool
 
 
 def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], control_socket: Path) -> DataPlane:
-    lenient = {role.name: role.lenient_model for role in config.roles}
     return DataPlane.start(
         roles=[
-            Role(role.name, role.models, default_model=role.default_model, lenient_model=lenient[role.name])
+            Role(
+                role.name,
+                role.models,
+                default_model=role.default_model,
+                lenient_model=role.lenient_model,
+                route_keys=role.route_keys,
+                router_urls=role.router_urls,
+                session_fields=role.session_fields,
+            )
             for role in roles
         ],
         host=config.host,
