@@ -72,7 +72,8 @@ async def test_discovery_says_where_each_model_can_be_reached(serve: Start, lab:
         "topology_revision": 1,
         "snapshot_seq": document["snapshot_seq"],
         "phase": None,
-        "routing": {"default_model": "tiny", "route_keys": {}},
+        "lenient_model": False,
+        "routing": {"default_model": "tiny", "route_keys": {}, "session_fields": []},
         "models": {
             "tiny": {
                 "state": "ready",
