@@ -21,7 +21,7 @@ impl Role {
     #[new]
     #[pyo3(signature = (
         name, models, *, default_model = None, lenient_model = false, route_keys = None, router_urls = None,
-        session_fields = Vec::new(),
+        session_fields = None,
     ))]
     fn new(
         name: String,
@@ -30,7 +30,7 @@ impl Role {
         lenient_model: bool,
         route_keys: Option<&Bound<'_, PyMapping>>,
         router_urls: Option<&Bound<'_, PyMapping>>,
-        session_fields: Vec<String>,
+        session_fields: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let py = models.py();
         let mut pools = Vec::with_capacity(models.len()?);

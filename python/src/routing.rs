@@ -28,7 +28,7 @@ impl RoutingTable {
     #[new]
     #[pyo3(signature = (
         role, models, *, router_urls = None, route_keys = None, default_model = None, lenient_model = false,
-        session_fields = Vec::new(),
+        session_fields = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn new(
@@ -39,7 +39,7 @@ impl RoutingTable {
         route_keys: Option<&Bound<'_, PyMapping>>,
         default_model: Option<String>,
         lenient_model: bool,
-        session_fields: Vec<String>,
+        session_fields: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let urls = pairs(router_urls)?;
         let mode = |model: &str| {
@@ -133,7 +133,7 @@ fn read(document: &Bound<'_, PyMapping>) -> PyResult<RoutingTable> {
         models.push(name);
     }
     let lenient = optional(document, "lenient_model")?.map_or(Ok(false), |value| value.extract())?;
-    let session_fields = optional(&routing, "session_fields")?.map_or(Ok(Vec::new()), |value| value.extract())?;
+    let session_fields = optional(&routing, "session_fields")?.map_or(Ok(None), |value| value.extract())?;
     RoutingTable::new(
         py,
         string(document, "role")?.unwrap_or_default(),
@@ -208,10 +208,11 @@ pub(crate) fn pairs(mapping: Option<&Bound<'_, PyMapping>>) -> PyResult<Vec<(Str
 }
 
 /// Session fields by their names.
-pub(crate) fn fields(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<SessionField>> {
+pub(crate) fn fields(py: Python<'_>, names: Option<Vec<String>>) -> PyResult<Vec<SessionField>> {
     let known = SessionField::ALL.map(SessionField::as_str).join(", ");
     names
         .into_iter()
+        .flatten()
         .map(|name| {
             SessionField::parse(&name).ok_or_else(|| {
                 errors::invalid_request(py, &format!("session field {name:?} is refused; known: {known}"))

@@ -676,7 +676,7 @@ class Role:
         lenient_model: bool = False,
         route_keys: Mapping[str, str] | None = None,
         router_urls: Mapping[str, str] | None = None,
-        session_fields: Sequence[str] = (),
+        session_fields: Sequence[str] | None = None,
     ) -> Role: ...
     @property
     def name(self) -> str: ...
@@ -723,7 +723,7 @@ class RoutingTable:
         route_keys: Mapping[str, str] | None = None,
         default_model: str | None = None,
         lenient_model: bool = False,
-        session_fields: Sequence[str] = (),
+        session_fields: Sequence[str] | None = None,
     ) -> RoutingTable: ...
     @staticmethod
     def from_discovery(document: Mapping[str, Any]) -> RoutingTable:

@@ -51,7 +51,7 @@ pub const SESSION_HEADERS: [&str; 3] = ["x-trimtab-session", "x-session-id", "x-
 pub enum SessionField {
     /// `session_id`.
     SessionId,
-    /// `user`, as OpenAI clients send it.
+    /// `user`, as chat clients send it.
     User,
 }
 
@@ -192,10 +192,13 @@ impl RoutingTable {
 
     /// The model a request goes to.
     pub fn resolve(&self, model: Selector<'_>, route_key: Selector<'_>) -> Result<Route<'_>, RoutingError> {
-        let model = text(model).ok_or_else(|| self.error(RoutingCode::InvalidModel, ""))?;
-        let key = text(route_key)
-            .filter(|key| *key != Some(""))
-            .ok_or_else(|| self.error(RoutingCode::InvalidRouteKey, ""))?;
+        let Ok(model) = text(model) else {
+            return Err(self.error(RoutingCode::InvalidModel, ""));
+        };
+        let key = match text(route_key) {
+            Ok(Some("")) | Err(NotText) => return Err(self.error(RoutingCode::InvalidRouteKey, "")),
+            Ok(key) => key,
+        };
         match (model.filter(|_| !self.lenient), key) {
             (Some(""), _) => Err(self.error(RoutingCode::InvalidModel, "")),
             (Some(name), _) => self
@@ -242,12 +245,14 @@ impl RoutingTable {
     }
 }
 
-/// The text of a selector, if it is there; `None` for one that is no string.
-fn text(selector: Selector<'_>) -> Option<Option<&str>> {
+struct NotText;
+
+/// The text of a selector, if it is there.
+fn text(selector: Selector<'_>) -> Result<Option<&str>, NotText> {
     match selector {
-        Selector::Absent => Some(None),
-        Selector::Text(text) => Some(Some(text)),
-        Selector::NotText => None,
+        Selector::Absent => Ok(None),
+        Selector::Text(text) => Ok(Some(text)),
+        Selector::NotText => Err(NotText),
     }
 }
 

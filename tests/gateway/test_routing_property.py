@@ -15,8 +15,12 @@ from trimtab._core import DataPlane, Role
 from trimtab.errors import RoutingError
 
 NAMES = st.sampled_from(["a", "b", "c", "openai/gsm8k", "\u00e9\u6f22", 'q"\\', "x" * 1024])
-OTHERS = st.one_of(st.none(), st.booleans(), st.integers(), st.lists(NAMES, max_size=2), st.just({}))
-VALUES = st.one_of(NAMES, NAMES, NAMES, st.sampled_from(["", "unknown", "x" * 1025, "x" * 20_000, "\ud83d"]), OTHERS)
+OTHERS: st.SearchStrategy[object] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.lists(NAMES, max_size=2), st.just({})
+)
+VALUES: st.SearchStrategy[object] = st.one_of(
+    NAMES, NAMES, NAMES, st.sampled_from(["", "unknown", "x" * 1025, "x" * 20_000, "\ud83d"]), OTHERS
+)
 
 
 @st.composite

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import trimtab
 from tests.router.conftest import FAST, KEY
 from tests.support.ports import free_ports
-from tests.support.relay import answering, relay_to
+from tests.support.relay import Action, answering, relay_to
 from tests.support.waiting import wait_until
 from trimtab import DirectClient, Pool, SyncDirectClient
 from trimtab.testing import ScriptedEngine, answer, complete, cut, held, reset
@@ -208,6 +209,11 @@ async def test_changes_are_noticed(fleet: Fleet) -> None:
             assert (await direct.post("/generate", {"model": "code"}, wait=5)).backend_id == late.authority
 
 
+def for_discovery(action: Action, line: str) -> Action | None:
+    """``action`` for requests of the discovery document, nothing for others."""
+    return action if f"/{ROLE}/engines" in line else None
+
+
 async def test_hidden_and_stale_engines_need_the_callers_leave(fleet: Fleet) -> None:
     """Without URLs, or with a stale document, nothing is sent; ``fallback="gateway"`` is the way out it names."""
     async with relay_to("127.0.0.1", int(fleet.gateway.url.rpartition(":")[2])) as relay:
@@ -223,7 +229,7 @@ async def test_hidden_and_stale_engines_need_the_callers_leave(fleet: Fleet) -> 
             (stale, trimtab.StaleDiscovery, "stale"),
         ):
             shows = answering("200 OK", json.dumps(shown).encode())
-            relay.otherwise = lambda line, shows=shows: shows if line.endswith("/engines") or "?" in line else None
+            relay.otherwise = partial(for_discovery, shows)
             async with client(fleet, url=url) as direct:
                 with pytest.raises(error, match=words):
                     await direct.post("/generate", {})

@@ -7,16 +7,16 @@ use bytes::Bytes;
 ///
 /// For the engine a `null` id is the same as none, and a second `rid` in front of it would lose against it.
 pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&str>) {
-    let insert = id.map(|id| match peek.value(Field::Rid) {
-        Some(null) => (null, format!("\"{id}\"")),
-        None => {
-            let place = Span {
-                start: peek.first_member,
-                end: peek.first_member,
-            };
-            let comma = if peek.keeps_members { "," } else { "" };
-            (place, format!("\"rid\":\"{id}\"{comma}"))
+    let insert = id.map(|id| {
+        if let Some(null) = peek.value(Field::Rid) {
+            return (null, format!("\"{id}\""));
         }
+        let place = Span {
+            start: peek.first_member,
+            end: peek.first_member,
+        };
+        let comma = if peek.keeps_members { "," } else { "" };
+        (place, format!("\"rid\":\"{id}\"{comma}"))
     });
     let cuts = peek.cuts.iter().map(|cut| (*cut, String::new()));
     let mut edits: Vec<(Span, String)> = cuts.chain(insert).collect();

@@ -211,7 +211,7 @@ impl Scanner {
                 self.key.clear();
                 State::Key(Quoted::default())
             }
-            (State::FirstKey, b'}') => State::End,
+            (State::FirstKey | State::AfterValue, b'}') => State::End,
             (State::FirstKey, _) => return self.fail(at, "'\"' or '}'"),
             (State::NextKey, _) => return self.fail(at, "'\"'"),
             (State::Colon, b':') => State::Value,
@@ -236,7 +236,6 @@ impl Scanner {
                 }
                 State::NextKey
             }
-            (State::AfterValue, b'}') => State::End,
             (State::AfterValue, _) => return self.fail(at, "',' or '}'"),
             _ => return self.fail(at, "nothing after the object"),
         };

@@ -190,13 +190,11 @@ fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (Abort
     if !endpoint.takes_request_id() {
         return (AbortIds::default(), None);
     }
-    match received.client_ids() {
-        Some(ids) => (ids, None),
-        None => {
-            let id = plane.request_ids.next();
-            (AbortIds::ours(&id), Some(id))
-        }
+    if let Some(ids) = received.client_ids() {
+        return (ids, None);
     }
+    let id = plane.request_ids.next();
+    (AbortIds::ours(&id), Some(id))
 }
 
 fn engine_uri(endpoint: Endpoint, query: Option<&str>) -> Uri {

@@ -1,7 +1,7 @@
 //! Why a request or a table is refused. All of it is the caller's mistake: asking again changes nothing.
 
 use super::RoutingTable;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// Names that a message lists; a role may have thousands of keys.
 const MAX_LISTED: usize = 16;
@@ -99,7 +99,8 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     }
     let mut shown = names.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
     if count > MAX_LISTED {
-        shown.push_str(&format!(" and {} more", count - MAX_LISTED));
+        // Writing to a string cannot fail.
+        let _ = write!(shown, " and {} more", count - MAX_LISTED);
     }
     shown
 }

@@ -102,11 +102,8 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     (prop::collection::vec(member, 0..8), space, any::<bool>()).prop_map(|(members, space, mark)| {
         let member = |(key, escaped, value, space): (String, bool, Json, &str)| {
             let key = if escaped {
-                let units: Vec<u16> = key.encode_utf16().collect();
-                format!(
-                    "\"{}\"",
-                    units.iter().map(|unit| format!("\\u{unit:04X}")).collect::<String>()
-                )
+                let units: Vec<String> = key.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
+                format!("\"{}\"", units.concat())
             } else {
                 Json::from(key).to_string()
             };

@@ -39,8 +39,8 @@ fn top_level_keys_are_found() {
 #[test]
 fn every_field_in_every_spelling() {
     for (field, key) in FIELDS {
-        let escaped: String = key.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
-        for spelling in [key.to_owned(), escaped] {
+        let escaped: Vec<String> = key.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        for spelling in [key.to_owned(), escaped.concat()] {
             for size in [1, 7, 4096] {
                 let body = format!("{{\"{spelling}\":\"v\"}}");
                 let peek = scan(body.as_bytes(), size).expect("well-formed");
