@@ -98,13 +98,11 @@ impl RoutingTable {
             let Some(value) = optional(request, field.as_str())?.filter(|value| !value.is_none()) else {
                 continue;
             };
-            return match text(&value)? {
-                Some(text) => Ok(Some(text.into_owned())),
-                None => {
-                    let message = format!("{:?} names the session and must be a string", field.as_str());
-                    Err(errors::invalid_request(request.py(), &message))
-                }
-            };
+            if let Some(text) = text(&value)? {
+                return Ok(Some(text.into_owned()));
+            }
+            let message = format!("{:?} names the session and must be a string", field.as_str());
+            return Err(errors::invalid_request(request.py(), &message));
         }
         Ok(None)
     }
