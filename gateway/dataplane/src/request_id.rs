@@ -62,6 +62,15 @@ impl AbortIds {
         }
     }
 
+    /// The ids that a sender gives its request; the error says which of them could abort requests of others.
+    pub(crate) fn of_sender<'a>(ids: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let literal = |id: &'a str| {
+            let literal = Bytes::from(serde_json::Value::from(id).to_string());
+            if is_safe_prefix(&literal) { Ok(literal) } else { Err(id.to_owned()) }
+        };
+        ids.into_iter().map(literal).collect::<Result<_, _>>().map(Self)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
