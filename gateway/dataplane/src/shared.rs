@@ -86,6 +86,15 @@ impl SharedPool {
         self.clues.as_ref()
     }
 
+    /// Ends an execution whose end is unknown and that is over now.
+    pub fn settle_lost(&self, lease: LeaseId) -> Result<Settled, Error> {
+        let settled = self.with(|pool, now| pool.settle(lease, Settlement::new(Outcome::Lost), now));
+        if let Some(clues) = self.clues() {
+            clues.forget(lease);
+        }
+        settled
+    }
+
     /// The current time on this pool's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {

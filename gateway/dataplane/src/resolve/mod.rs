@@ -24,7 +24,7 @@ use crate::plane::Plane;
 use crate::upstream::{Upstream, Upstreams};
 use case::Case;
 use parking_lot::Mutex;
-use router_core::lease::{LeaseId, Outcome, Settlement, Unresolved};
+use router_core::lease::{LeaseId, Unresolved};
 use router_core::membership::{BackendInfo, BackendRef};
 use router_core::pool::Pool;
 use std::collections::{HashMap, HashSet};
@@ -170,10 +170,7 @@ impl Worker {
         let shared = self.upstreams.shared();
         for lease in over {
             // Refused when its sender told the true end meanwhile, which is better.
-            let _ = shared.with(|pool, now| pool.settle(*lease, Settlement::new(Outcome::Lost), now));
-            if let Some(clues) = shared.clues() {
-                clues.forget(*lease);
-            }
+            let _ = shared.settle_lost(*lease);
             self.cases.remove(lease);
         }
     }
