@@ -177,7 +177,9 @@ impl fmt::Display for Failure {
                     engines.join(", ")
                 )
             }
-            Cause::DrainTimeout { update, outstanding, .. } => {
+            Cause::DrainTimeout {
+                update, outstanding, ..
+            } => {
                 write!(
                     f,
                     "update {update} had {outstanding} executions outstanding at its drain deadline"

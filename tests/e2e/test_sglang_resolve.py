@@ -80,14 +80,14 @@ async def test_b59_a_request_past_the_router_holds_an_update_up(
     del pool
     rogue: dict[str, Any] = {**greedy([4, 5], TOKENS), "rid": uuid4().hex}
     with RouterAdmin(url(plane)) as admin:
-        await asyncio.to_thread(admin.begin_update, "u-1", 1)
+        await asyncio.to_thread(admin.begin_update, "u-1", to=1)
         idle = await asyncio.to_thread(admin.drain, "u-1", timeout=30)
         assert (idle["phase"], idle["engines"]) == ("updating", [])
         await asyncio.to_thread(admin.end_server_pause, "u-1")
         await asyncio.to_thread(admin.publish, "u-1", 1)
         for server in sglang_pair:
             server.call("/pause_generation", {"mode": "abort"})
-        await asyncio.to_thread(admin.begin_update, "u-2", 2)
+        await asyncio.to_thread(admin.begin_update, "u-2", to=2)
         paused = await asyncio.to_thread(admin.drain, "u-2", timeout=30)
         assert (paused["phase"], paused["engines"]) == ("updating", [])
         for server in sglang_pair:
@@ -96,7 +96,7 @@ async def test_b59_a_request_past_the_router_holds_an_update_up(
         await asyncio.to_thread(admin.publish, "u-2", 2)
         async with in_background(post(http, f"{sglang_pair[1].url}/generate", rogue)):
             await eventually(lambda: at_work(sglang_pair), 1, "it runs")
-            await asyncio.to_thread(admin.begin_update, "u-3", 3)
+            await asyncio.to_thread(admin.begin_update, "u-3", to=3)
             with pytest.raises(DrainTimeout) as refused:
                 await asyncio.to_thread(admin.drain, "u-3", timeout=1.0)
     assert refused.value.detail["engines"] == [f"{sglang_pair[1].authority} (1 running, 0 waiting)"]

@@ -63,7 +63,7 @@ async def bench() -> AsyncIterator[Bench]:
         config = SimConfig(time_scale=0.05)
         servers = [await stack.enter_async_context(running_engine(config)) for _ in range(2)]
         urls = tuple(server.url for server in servers)
-        model = ModelConfig("tiny", tuple(map(EngineConfig, urls)), on_ambiguous="resolve")
+        model = ModelConfig("tiny", tuple(map(EngineConfig, urls)), on_ambiguous="resolve", on_drain_timeout="report")
         whole = GatewayConfig((RoleConfig("rollout", (model,)),), port=0, total_timeout_s=GIVE_UP_S)
         gateway = await stack.enter_async_context(Gateway(whole))
         http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -88,6 +88,7 @@ async def test_an_execution_that_was_given_up_is_lost_and_never_replayed(bench: 
     assert bench.pool.statistics().state == "serving"
 
 
+@pytest.mark.slow
 async def test_a_paused_engine_resolves_when_it_goes_on(bench: Bench) -> None:
     """A pause in place freezes the execution: it stays counted, holds an update up by name, and ends afterwards."""
     given_up = asyncio.ensure_future(bench.generate())
@@ -96,15 +97,17 @@ async def test_a_paused_engine_resolves_when_it_goes_on(bench: Bench) -> None:
     assert await given_up == 504
     await wait_until(lambda: bench.pool.statistics().unresolved == 1, "its end is unknown")
     with RouterAdmin(bench.gateway.url) as admin:
-        await asyncio.to_thread(admin.begin_update, "u-1", 1)
+        await asyncio.to_thread(admin.begin_update, "u-1", to=1)
         with pytest.raises(DrainTimeout) as refused:
             await asyncio.to_thread(admin.drain, "u-1", timeout=1.0)
-    (blocker,) = refused.value.detail["blockers"]
-    ((lease, backend),) = bench.pool.unresolved()
-    assert (blocker["lease_id"], blocker["backend"], blocker["ambiguous"]) == (lease, backend.id, True)
-    assert bench.in_flight() == 1
-    await everywhere(bench.http, bench.urls, "/continue_generation", {})
-    await wait_until(lambda: outcomes(bench.pool) == {"lost": 1}, "it is lost")
+        (blocker,) = refused.value.detail["blockers"]
+        ((lease, backend),) = bench.pool.unresolved()
+        assert (blocker["lease_id"], blocker["backend"], blocker["ambiguous"]) == (lease, backend.id, True)
+        assert bench.in_flight() == 1
+        await everywhere(bench.http, bench.urls, "/continue_generation", {})
+        drained = await asyncio.to_thread(admin.drain, "u-1", timeout=30)
+    assert (drained["phase"], drained["engines"]) == ("updating", [])
+    assert outcomes(bench.pool) == {"lost": 1}
     assert (bench.in_flight(), bench.taken()) == (0, 1)
 
 
@@ -115,7 +118,7 @@ async def test_b59_a_request_past_the_router_holds_an_update_up(bench: Bench) ->
     rogue = asyncio.ensure_future(call(bench.http, f"{bench.urls[1]}/generate", body))
     await wait_until(lambda: bench.in_flight() == 1, "it runs")
     with RouterAdmin(bench.gateway.url) as admin:
-        await asyncio.to_thread(admin.begin_update, "u-1", 1)
+        await asyncio.to_thread(admin.begin_update, "u-1", to=1)
         drain = asyncio.ensure_future(asyncio.to_thread(admin.drain, "u-1", timeout=30))
         done, _ = await asyncio.wait({drain}, timeout=0.5)
         assert not done, "the engine is busy"

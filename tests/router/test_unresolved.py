@@ -25,7 +25,7 @@ def test_an_unclear_end_stays_counted_until_it_is_settled_as_lost(pool: Pool) ->
     assert pool.unresolved() == pool.unresolved() == [(lease.id, backend)]
     statistics = pool.statistics()
     assert (statistics.outstanding, statistics.unresolved, statistics.outcomes["ambiguous"]) == (1, 1, 0)
-    pool.begin_update("u-1", 1)
+    pool.begin_update("u-1")
     assert pool.state == "quiescing"
     pool.settle_lost(lease.id)
     assert (pool.state, pool.unresolved()) == ("drained", [])

@@ -33,14 +33,16 @@ pub(crate) enum Said {
 impl Loads {
     /// From the body of an answer.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
-        let answer: Answer = serde_json::from_slice(body).ok().filter(|answer: &Answer| !answer.loads.is_empty())?;
+        let answer: Answer = serde_json::from_slice(body)
+            .ok()
+            .filter(|answer: &Answer| !answer.loads.is_empty())?;
         let ranks = answer.loads.iter();
         let mut stamps: Vec<_> = ranks.clone().map(|rank| (rank.dp_rank, rank.timestamp)).collect();
         stamps.sort_unstable_by_key(|(rank, _)| *rank);
         Some(Self {
             stamps,
             running: ranks.clone().map(|rank| rank.num_running_reqs).sum(),
-            waiting: ranks.map(Rank::waiting).sum(),
+            waiting: ranks.map(OfRank::waiting).sum(),
         })
     }
 
@@ -61,11 +63,11 @@ impl Loads {
 
 #[derive(Deserialize)]
 struct Answer {
-    loads: Vec<Rank>,
+    loads: Vec<OfRank>,
 }
 
 #[derive(Deserialize)]
-struct Rank {
+struct OfRank {
     #[serde(default)]
     dp_rank: u32,
     timestamp: f64,
@@ -81,7 +83,7 @@ struct Queues {
     paused: Option<u64>,
 }
 
-impl Rank {
+impl OfRank {
     fn waiting(&self) -> u64 {
         let others = self.queues.as_ref().map_or(0, |queues| {
             queues.grammar.unwrap_or_default() + queues.paused.unwrap_or_default()
@@ -143,7 +145,14 @@ mod tests {
     /// Whatever else an engine answers is no load: never zero.
     #[test]
     fn other_answers_are_none() {
-        for body in ["", "{}", "[]", "{\"loads\":[]}", "{\"loads\":[{\"timestamp\":1}]}", "{\"loads\":null}"] {
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "{\"loads\":[]}",
+            "{\"loads\":[{\"timestamp\":1}]}",
+            "{\"loads\":null}",
+        ] {
             assert_eq!(Loads::parse(body.as_bytes()), None, "{body}");
         }
     }

@@ -66,7 +66,11 @@ impl AbortIds {
     pub(crate) fn of_sender<'a>(ids: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let literal = |id: &'a str| {
             let literal = Bytes::from(serde_json::Value::from(id).to_string());
-            if is_safe_prefix(&literal) { Ok(literal) } else { Err(id.to_owned()) }
+            if is_safe_prefix(&literal) {
+                Ok(literal)
+            } else {
+                Err(id.to_owned())
+            }
         };
         ids.into_iter().map(literal).collect::<Result<_, _>>().map(Self)
     }

@@ -26,7 +26,10 @@ const AT_A_TIME: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     Idle,
-    Busy { running: u64, waiting: u64 },
+    Busy {
+        running: u64,
+        waiting: u64,
+    },
     /// It cannot say, and why.
     Unknown(String),
 }

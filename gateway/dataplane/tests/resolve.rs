@@ -56,17 +56,39 @@ async fn b7_a_reset_is_resolved_and_never_replayed() {
     two.says(Loads::Running(1));
     let world = world(&[&one, &two], |_| {}).await;
     let mut client = Client::connect(&world.plane).await;
-    let answer = client.ask(post("/generate", "{\"rid\":\"job-7-unique\",\"stream\":true}")).await;
+    let answer = client
+        .ask(post("/generate", "{\"rid\":\"job-7-unique\",\"stream\":true}"))
+        .await;
     assert!(!answer.complete);
-    let (engine, other) = if one.seen().is_empty() { (&two, &one) } else { (&one, &two) };
+    let (engine, other) = if one.seen().is_empty() {
+        (&two, &one)
+    } else {
+        (&one, &two)
+    };
     looked_at(engine, 6).await;
-    assert_eq!((unresolved(&world), world.outstanding()), (1, 1), "the engine has one that no lease accounts for");
-    assert!(engine.aborts().len() > 1, "the abort is repeated: the request may have arrived after it");
-    assert!(engine.aborts().iter().all(|abort| abort == "{\"rid\":\"job-7-unique\"}"));
+    assert_eq!(
+        (unresolved(&world), world.outstanding()),
+        (1, 1),
+        "the engine has one that no lease accounts for"
+    );
+    assert!(
+        engine.aborts().len() > 1,
+        "the abort is repeated: the request may have arrived after it"
+    );
+    assert!(
+        engine
+            .aborts()
+            .iter()
+            .all(|abort| abort == "{\"rid\":\"job-7-unique\"}")
+    );
     engine.says(Loads::Running(0));
     eventually("lost", || world.outcome(Outcome::Lost) == 1).await;
     assert_eq!((unresolved(&world), world.outcome(Outcome::Ambiguous)), (0, 0));
-    assert_eq!((engine.seen().len(), other.seen().len()), (1, 0), "one generation, once");
+    assert_eq!(
+        (engine.seen().len(), other.seen().len()),
+        (1, 0),
+        "one generation, once"
+    );
     assert_eq!(other.looks(), 0, "only the engine that had it is asked");
     world.finish().await;
 }
@@ -75,7 +97,11 @@ async fn b7_a_reset_is_resolved_and_never_replayed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_engine_resolves_too() {
     let script = |_: &support::engine::Seen, number| {
-        if number == 0 { vec![Step::Hold] } else { vec![Step::Reset] }
+        if number == 0 {
+            vec![Step::Hold]
+        } else {
+            vec![Step::Reset]
+        }
     };
     let engine = Engine::start(script).await;
     engine.says(Loads::Running(1));
@@ -165,8 +191,13 @@ async fn a_new_incarnation_resolves_the_old_one() {
     let world = world(&[&engine], |_| {}).await;
     Client::connect(&world.plane).await.ask(post("/generate", "{}")).await;
     looked_at(&engine, 3).await;
-    let id = world.pool.with(|pool, _| pool.backends().next().expect("registered").id.clone());
-    world.pool.with(|pool, now| pool.remove_backend(&id, now)).expect("known");
+    let id = world
+        .pool
+        .with(|pool, _| pool.backends().next().expect("registered").id.clone());
+    world
+        .pool
+        .with(|pool, now| pool.remove_backend(&id, now))
+        .expect("known");
     looked_at(&engine, 3).await;
     assert_eq!(unresolved(&world), 1, "removed is not restarted");
     let spec = router_core::membership::BackendSpec::parse(&engine.url(), 1.0).expect("a URL");
@@ -180,17 +211,29 @@ async fn a_new_incarnation_resolves_the_old_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_cannot_tell_is_held_back() {
     let bad = Engine::start(|_, number| {
-        if number == 0 { vec![Step::Reset] } else { vec![Step::Send(answer("200 OK", "{}"))] }
+        if number == 0 {
+            vec![Step::Reset]
+        } else {
+            vec![Step::Send(answer("200 OK", "{}"))]
+        }
     })
     .await;
     let good = Engine::start(|_, _| vec![Step::Send(answer("200 OK", "{}"))]).await;
-    let world = world(&[&bad, &good], |config| config.timeouts.resolve = Duration::from_millis(200)).await;
-    let ask = async |headers: &str| Client::connect(&world.plane).await.ask(post_with("/generate", headers, "{}")).await;
+    let world = world(&[&bad, &good], |config| {
+        config.timeouts.resolve = Duration::from_millis(200);
+    })
+    .await;
+    let ask = async |headers: &str| {
+        Client::connect(&world.plane)
+            .await
+            .ask(post_with("/generate", headers, "{}"))
+            .await
+    };
     assert_eq!(ask("x-session-id: s\r\n").await.status, 502);
     eventually("held back", || eligible(&world) == 1).await;
     for _ in 0..4 {
         let answer = ask("x-session-id: s\r\n").await;
-        assert_eq!((answer.status, good.seen().len() > 0), (200, true));
+        assert_eq!((answer.status, !good.seen().is_empty()), (200, true));
     }
     assert_eq!((bad.seen().len(), unresolved(&world)), (1, 1));
     bad.says(Loads::Running(0));

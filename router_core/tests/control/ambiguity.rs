@@ -222,7 +222,11 @@ fn resolve_keeps_the_lease_counted() {
             .already
     );
     let unresolved = desk.pool.unresolved();
-    assert_eq!((unresolved.len(), desk.pool.unresolved().len()), (1, 1), "told as often as asked");
+    assert_eq!(
+        (unresolved.len(), desk.pool.unresolved().len()),
+        (1, 1),
+        "told as often as asked"
+    );
     assert_eq!(
         (unresolved[0].lease, &unresolved[0].backend),
         (grant.lease, &grant.backend)
@@ -305,8 +309,17 @@ fn resolve_can_hold_a_backend_back() {
     assert_eq!(desk.pool.census().eligible, 1, "one is left");
     desk.settle(two.lease, Outcome::Completed);
     assert_eq!(desk.pool.census().eligible, 2);
-    let told: Vec<String> = desk.pool.take_events().0.iter().map(|event| event.kind.to_string()).collect();
-    assert!(told.iter().any(|line| line.contains("gets nothing more until it is known how 2 executions")));
+    let told: Vec<String> = desk
+        .pool
+        .take_events()
+        .0
+        .iter()
+        .map(|event| event.kind.to_string())
+        .collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("gets nothing more until it is known how 2 executions"))
+    );
     assert_eq!(told.iter().filter(|line| line.contains("serves again")).count(), 1);
 }
 

@@ -80,7 +80,11 @@ pub(super) async fn drain(context: Context<'_>, id: &str, body: &Drain) -> Resul
         }
         // At the drain's own deadline the core is asked once more, and answers with what is in the way.
         let overdue = now.checked_add(*left + Duration::from_millis(1)).unwrap_or(until);
-        let again = if busy.is_empty() { overdue } else { overdue.min(now + LOOK_AGAIN) };
+        let again = if busy.is_empty() {
+            overdue
+        } else {
+            overdue.min(now + LOOK_AGAIN)
+        };
         match changes.next(context.api, until.min(again)).await {
             Ended::Changed => {}
             Ended::TimeIsUp if again < until => {}
@@ -125,7 +129,10 @@ impl Engine {
 /// The engines that are not idle, once no lease is outstanding: what runs then came past the router (B59), or has
 /// outlived its abort (B60).
 async fn look_at_engines(context: Context<'_>, id: &str) -> Vec<Engine> {
-    let is_drained = |pool: &Pool| pool.update_status(id).is_ok_and(|status| status.phase == UpdatePhase::Drained);
+    let is_drained = |pool: &Pool| {
+        pool.update_status(id)
+            .is_ok_and(|status| status.phase == UpdatePhase::Drained)
+    };
     if !context.pool.shared.with(|pool, _| is_drained(pool)) {
         return Vec::new();
     }

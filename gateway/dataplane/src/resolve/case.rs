@@ -75,9 +75,8 @@ mod tests {
     use super::*;
 
     fn said(at: f64, running: u64) -> Said {
-        let body = format!(
-            "{{\"loads\":[{{\"timestamp\":{at},\"num_running_reqs\":{running},\"num_waiting_reqs\":0}}]}}"
-        );
+        let body =
+            format!("{{\"loads\":[{{\"timestamp\":{at},\"num_running_reqs\":{running},\"num_waiting_reqs\":0}}]}}");
         Said::Loads(Loads::parse(body.as_bytes()).expect("loads"))
     }
 

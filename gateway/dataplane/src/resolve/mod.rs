@@ -119,7 +119,10 @@ impl Worker {
     fn situation(&self) -> Option<Situation> {
         // Held while looking, so that no lease falls between the look and the end.
         let mut workers = self.workers.0.lock();
-        let situation = self.upstreams.shared().with(|pool, _| Situation::of(pool, &self.backend));
+        let situation = self
+            .upstreams
+            .shared()
+            .with(|pool, _| Situation::of(pool, &self.backend));
         if situation.unresolved.is_empty() {
             workers.remove(&self.backend.reference);
             return None;
@@ -153,7 +156,12 @@ impl Worker {
 
     /// Whether the engine answered an abort of every id of the execution.
     async fn abort(&self, lease: LeaseId) -> bool {
-        let clue = self.upstreams.shared().clues().map(|clues| clues.find(lease)).unwrap_or_default();
+        let clue = self
+            .upstreams
+            .shared()
+            .clues()
+            .map(|clues| clues.find(lease))
+            .unwrap_or_default();
         if clue.ids.is_empty() {
             return false;
         }

@@ -57,7 +57,10 @@ async fn a_named_request_is_aborted() {
     // Whoever asks again learns it; nothing else can be said any more.
     let again = router.settle(&lease, "ambiguous").await.ok();
     assert_eq!((&again["outcome"], &again["already"]), (&json!("lost"), &json!(true)));
-    router.settle(&lease, "completed").await.refused(409, "outcome_conflict");
+    router
+        .settle(&lease, "completed")
+        .await
+        .refused(409, "outcome_conflict");
     assert_eq!(engine.seen().len(), 0, "the router sends no generation");
     router.finish().await;
 }
@@ -66,7 +69,10 @@ async fn a_named_request_is_aborted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_true_end_is_better() {
     let (router, engine) = with_engine(resolving(), Loads::Running(1)).await;
-    let lease = router.acquire(1, json!({"rid": [RID, "another-id-of-the-batch"]})).await.ok();
+    let lease = router
+        .acquire(1, json!({"rid": [RID, "another-id-of-the-batch"]}))
+        .await
+        .ok();
     router.settle(&lease, "ambiguous").await.ok();
     looked_at(&engine, 2).await;
     assert!(engine.aborts().len() >= 2, "each id of a batch is aborted");
@@ -83,7 +89,10 @@ async fn the_true_end_is_better() {
 async fn dangerous_ids_are_refused() {
     let (router, _engine) = with_engine(resolving(), Loads::Unsaid).await;
     for rid in [json!(""), json!("a1"), json!([RID, "0f"])] {
-        let error = router.acquire(1, json!({ "rid": rid })).await.refused(422, "invalid_request");
+        let error = router
+            .acquire(1, json!({ "rid": rid }))
+            .await
+            .refused(422, "invalid_request");
         assert!(error["message"].as_str().expect("a message").contains("rid"), "{error}");
     }
     assert_eq!(router.outstanding(), 0);
@@ -108,7 +117,10 @@ async fn s67_a_lost_sender_is_resolved() {
     router.acquire(2, json!({})).await.ok();
     eventually("the sender is lost", || unresolved(&router) == 2).await;
     looked_at(&engine, 3).await;
-    assert_eq!((router.outstanding(), router.pool.with(|pool, _| pool.state().as_str())), (2, "serving"));
+    assert_eq!(
+        (router.outstanding(), router.pool.with(|pool, _| pool.state().as_str())),
+        (2, "serving")
+    );
     assert!(engine.aborts().iter().all(|abort| abort.contains(RID)));
     engine.says(Loads::Running(0));
     eventually("lost", || outcome(&router, Outcome::Lost) == 2).await;
@@ -124,12 +136,18 @@ async fn a_drain_waits_for_the_resolution() {
     router.post("/updates", json!({"update_id": "u"})).await.ok();
     let waiting = router.post("/updates/u/drain", json!({"wait_ms": 200})).await.ok();
     let blocker = &waiting["blockers"][0];
-    assert_eq!((&waiting["phase"], &blocker["ambiguous"]), (&json!("quiescing"), &json!(true)));
+    assert_eq!(
+        (&waiting["phase"], &blocker["ambiguous"]),
+        (&json!("quiescing"), &json!(true))
+    );
     assert_eq!(blocker["lease_id"], lease["lease_id"]);
     let drain = router.begin("/updates/u/drain", json!({"wait_ms": 20000})).await;
     engine.says(Loads::Running(0));
     let drained = reply(drain).await.ok();
-    assert_eq!((&drained["phase"], &drained["engines"]), (&json!("updating"), &json!([])));
+    assert_eq!(
+        (&drained["phase"], &drained["engines"]),
+        (&json!("updating"), &json!([]))
+    );
     assert_eq!(outcome(&router, Outcome::Lost), 1);
     router.finish().await;
 }
@@ -140,7 +158,10 @@ async fn b59_a_drain_waits_for_engines() {
     let (router, engine) = with_engine(PoolConfig::default(), Loads::Running(1)).await;
     router.post("/updates", json!({"update_id": "u"})).await.ok();
     let waiting = router.post("/updates/u/drain", json!({"wait_ms": 300})).await.ok();
-    assert_eq!((&waiting["phase"], &waiting["outstanding"]), (&json!("quiescing"), &json!(0)));
+    assert_eq!(
+        (&waiting["phase"], &waiting["outstanding"]),
+        (&json!("quiescing"), &json!(0))
+    );
     let busy = json!([{"backend": "e", "state": "busy", "running": 1, "waiting": 0, "problem": null}]);
     assert_eq!(waiting["engines"], busy);
     let drain = router.begin("/updates/u/drain", json!({"wait_ms": 20000})).await;
@@ -149,7 +170,10 @@ async fn b59_a_drain_waits_for_engines() {
     assert_eq!(reply(drain).await.ok()["phase"], "updating");
     // Once it has succeeded it is done for good.
     engine.says(Loads::Running(1));
-    assert_eq!(router.post("/updates/u/drain", json!({})).await.ok()["phase"], "updating");
+    assert_eq!(
+        router.post("/updates/u/drain", json!({})).await.ok()["phase"],
+        "updating"
+    );
     router.finish().await;
 }
 
@@ -164,17 +188,29 @@ async fn b59_at_the_deadline_the_engine_is_named() {
         let (router, _engine) = with_engine(pool, Loads::Running(3)).await;
         router.post("/updates", json!({"update_id": "u"})).await.ok();
         let late = json!({"timeout_ms": 400, "wait_ms": 20000});
-        let error = router.post("/updates/u/drain", late).await.refused(504, "drain_timeout");
+        let error = router
+            .post("/updates/u/drain", late)
+            .await
+            .refused(504, "drain_timeout");
         assert_eq!(error["detail"]["engines"], json!(["e (3 running, 0 waiting)"]));
         assert_eq!(error["detail"]["pool_failed"], policy == OnDrainTimeout::Fail);
-        assert!(error["message"].as_str().expect("text").contains("e (3 running, 0 waiting)"), "{error}");
+        assert!(
+            error["message"]
+                .as_str()
+                .expect("text")
+                .contains("e (3 running, 0 waiting)"),
+            "{error}"
+        );
         let pool = router.get("").await.ok();
         assert_eq!(pool["state"], state);
         if policy == OnDrainTimeout::Fail {
             let failure = pool["failure"]["message"].as_str().expect("text");
             assert!(failure.contains("e (3 running, 0 waiting)"), "{failure}");
             // The same call again gets the same answer.
-            let again = router.post("/updates/u/drain", json!({})).await.refused(504, "drain_timeout");
+            let again = router
+                .post("/updates/u/drain", json!({}))
+                .await
+                .refused(504, "drain_timeout");
             assert_eq!(again["detail"]["engines"], error["detail"]["engines"]);
         }
         router.finish().await;
@@ -224,16 +260,30 @@ async fn engines_that_cannot_say_hold_no_drain_up() {
         .as_array()
         .expect("a list")
         .iter()
-        .map(|engine| (engine["backend"].as_str().expect("an id"), engine["problem"].as_str().expect("why")))
+        .map(|engine| {
+            (
+                engine["backend"].as_str().expect("an id"),
+                engine["problem"].as_str().expect("why"),
+            )
+        })
         .collect();
     assert_eq!(
         told,
         [
             ("e", "GET /v1/loads was answered 404"),
-            ("frozen", "its numbers do not change, as those of a paused or hung engine"),
+            (
+                "frozen",
+                "its numbers do not change, as those of a paused or hung engine"
+            ),
             ("gone", "nobody listens there"),
         ]
     );
-    assert!(drained["engines"].as_array().expect("a list").iter().all(|engine| engine["state"] == "unknown"));
+    assert!(
+        drained["engines"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .all(|engine| engine["state"] == "unknown")
+    );
     router.finish().await;
 }
