@@ -65,7 +65,7 @@ async fn b7_a_reset_is_resolved_and_never_replayed() {
     } else {
         (&one, &two)
     };
-    looked_at(engine, 6).await;
+    looked_at(engine, 4).await;
     assert_eq!(
         (unresolved(&world), world.outstanding()),
         (1, 1),
@@ -162,7 +162,7 @@ async fn a_paused_engine_proves_nothing() {
     engine.says(Loads::Frozen(0));
     let world = world(&[&engine], |_| {}).await;
     Client::connect(&world.plane).await.ask(post("/generate", "{}")).await;
-    looked_at(&engine, 6).await;
+    looked_at(&engine, 4).await;
     assert_eq!(unresolved(&world), 1);
     engine.says(Loads::Running(0));
     eventually("lost", || world.outcome(Outcome::Lost) == 1).await;

@@ -33,7 +33,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Pauses between two rounds: the first, doubled up to the last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
 /// Watches one pool until the data plane ends.
 pub(crate) async fn run(plane: Arc<Plane>, upstreams: Arc<Upstreams>) {
