@@ -138,6 +138,18 @@ mod tests {
         assert_eq!(ids(r#"["job-\"1\"", "job\\"]"#), [r#""job-\"1\"""#, r#""job\\""#]);
     }
 
+    /// A sender's ids become JSON literals; one that could abort requests of others is named.
+    #[test]
+    fn ids_of_senders() {
+        let ids = AbortIds::of_sender(["job-\"1\"", "0123456789abcdef"]).expect("safe");
+        assert_eq!(
+            ids.iter().collect::<Vec<_>>(),
+            [r#""job-\"1\"""#, r#""0123456789abcdef""#]
+        );
+        assert_eq!(AbortIds::of_sender(["job-1", "a1"]), Err("a1".to_owned()));
+        assert!(AbortIds::of_sender([""]).is_err());
+    }
+
     /// Aborting is by prefix: ids that could hit requests of others are never sent.
     #[test]
     fn dangerous_ids_are_left_out() {
