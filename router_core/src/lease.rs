@@ -31,8 +31,11 @@ impl LeaseId {
     /// The 16 hexadecimal digits that name it outside, as [`fmt::Display`] writes them.
     #[must_use]
     pub fn to_hex(self) -> [u8; 16] {
-        let number = self.0.get();
-        std::array::from_fn(|digit| b"0123456789abcdef"[(number >> (60 - 4 * digit)) as usize & 0xf])
+        let bytes = self.0.get().to_be_bytes();
+        std::array::from_fn(|digit| {
+            let nibble = bytes[digit / 2] >> (4 * (1 - digit % 2)) & 0xf;
+            b"0123456789abcdef"[usize::from(nibble)]
+        })
     }
 
     #[expect(
