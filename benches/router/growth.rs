@@ -29,14 +29,14 @@ fn counted_section(work: &mut dyn FnMut()) {
 }
 
 #[expect(clippy::print_stdout, reason = "the checker reads it")]
-fn count_once(case: &str, size: &str, operations: usize, mut work: impl FnMut()) {
+fn count(case: &str, size: &str, operations: usize, mut work: impl FnMut()) {
     counted_section(&mut work);
     println!("{case} {size} {operations}");
 }
 
-fn count(case: &str, size: &str, operations: usize, work: impl FnMut(usize)) {
-    let mut work = work;
-    count_once(case, size, operations, || (0..operations).for_each(&mut work));
+/// Counts so many runs of one operation, which is told its number.
+fn count_each(case: &str, size: &str, operations: usize, mut work: impl FnMut(usize)) {
+    count(case, size, operations, || (0..operations).for_each(&mut work));
 }
 
 /// A pool in the middle of its work: unequal capacities, three executions outstanding per backend.
@@ -84,14 +84,14 @@ impl Key {
 fn sessions(size: &str, pool: &mut Pool, sessions: usize) {
     let mut key = Key::new();
     let mut random = 1_u64;
-    count("turn", size, 20_000, |_| {
+    count_each("turn", size, 20_000, |_| {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let number = usize::try_from(random >> 40).expect("24 bits") % sessions;
         turn(pool, &AcquireRequest::for_session(key.of(number)));
     });
-    count("new_session", size, 10_000, |number| {
+    count_each("new_session", size, 10_000, |number| {
         let key = key.of(2 * MILLION + number);
         turn(pool, &AcquireRequest::for_session(key));
         pool.close_session(key, NOW);
@@ -134,10 +134,10 @@ fn sender_turn(size: &str, pool: &mut Pool) {
         turn(pool, &request.keyed(request_key(sender, seq)));
     };
     (0..warm_up).for_each(&mut next);
-    count("sender_turn", size, 10_000, next);
+    count_each("sender_turn", size, 10_000, next);
 }
 
-/// A sender with some sessions departs, and a thousand more of them are taken out by a tick or by new sessions.
+/// A sender that has so many sessions departs.
 fn departure(case: &str, size: &str, pool: &mut Pool, sessions: usize) {
     let sender = "rollout/departing";
     attach(pool, sender);
@@ -152,7 +152,7 @@ fn departure(case: &str, size: &str, pool: &mut Pool, sessions: usize) {
         pool.report_settled(sender, INCARNATION, &[(1, seq)], NOW)
             .expect("attached");
     }
-    count_once(case, size, 1, || {
+    count(case, size, 1, || {
         pool.detach_sender(sender, INCARNATION, NOW)
             .expect("it holds no leases");
     });
@@ -163,7 +163,7 @@ fn eviction(size: &str, cap: usize) {
     let mut pool = busy_pool(16, cap);
     fill(&mut pool, cap);
     let mut key = Key::new();
-    count("eviction", size, 1000, |number| {
+    count_each("eviction", size, 1000, |number| {
         turn(&mut pool, &AcquireRequest::for_session(key.of(cap + number)));
     });
 }
@@ -186,7 +186,7 @@ fn parking(size: &str, others: usize) {
             &AcquireRequest::unpinned().keyed(request_key("rollout/0", seq)),
         );
     }
-    count("park_wake", size, 1000, |_| {
+    count_each("park_wake", size, 1000, |_| {
         pool.fence(DEFAULT_OWNER, "pause", None, NOW).expect("known");
         let ticket = park(&mut pool, &AcquireRequest::unpinned());
         pool.unfence(DEFAULT_OWNER, "pause", None, NOW).expect("known");
@@ -197,7 +197,7 @@ fn parking(size: &str, others: usize) {
     });
     let mut woken = Vec::new();
     // One operation per waiter.
-    count_once("wake_each", size, others, || {
+    count("wake_each", size, others, || {
         pool.unfence("train", "pause", None, NOW).expect("known");
         woken = pool.take_wakes();
     });
