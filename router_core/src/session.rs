@@ -6,13 +6,14 @@
 //!
 //! Idle sessions, and only they, are chained in the order in which they became idle ([`idle`]). With one TTL for all
 //! that is also the order in which they expire, so finding the next one to expire or evict is O(1), and exact. Sessions
-//! live in a slab, found by hash tables of slot numbers, one per sender ([`namespaces`]); keys of up to 38 bytes (a UUID
+//! live in a slab, found by indexes of slot numbers, one per sender ([`namespaces`]); keys of up to 38 bytes (a UUID
 //! has 36) are stored in place. A turn of a known session allocates nothing.
 //!
 //! What a turn costs with a million sessions is the memory it touches: the index, the session, and the links of the
 //! chain, each in a vector of its own, of which only that of the sessions is too large for a cache.
 
 mod idle;
+mod index;
 mod namespaces;
 
 use crate::membership::BackendRef;
@@ -173,7 +174,7 @@ impl SessionTable {
     pub(crate) fn find(&self, hash: u64, name: Name<'_>) -> Option<Handle> {
         let matches = |slot: &u32| self.sessions.at(*slot).1.key.as_bytes() == name.key.as_bytes();
         let slot = self.namespaces.get(name.namespace)?.find(hash, matches)?;
-        Some(self.sessions.at(*slot).0)
+        Some(self.sessions.at(slot).0)
     }
 
     /// The key of a session, unless it ended.
@@ -250,7 +251,7 @@ impl SessionTable {
         let index = self.namespaces.get_mut(name.namespace);
         index
             .expect("who departed begins no session")
-            .insert_unique(hash, handle.index, |slot| {
+            .insert(hash, handle.index, |slot| {
                 hash_key(hasher, sessions.at(*slot).1.key.as_bytes())
             });
         handle
@@ -290,10 +291,8 @@ impl SessionTable {
             backend: entry.backend,
             open_leases: entry.open,
         };
-        if let Some(index) = self.namespaces.get_mut(entry.namespace)
-            && let Ok(found) = index.find_entry(hash, |slot| *slot == session.index)
-        {
-            found.remove();
+        if let Some(index) = self.namespaces.get_mut(entry.namespace) {
+            index.remove(hash, session.index);
         }
         if ended.open_leases == 0 {
             self.idle.remove(session.index);

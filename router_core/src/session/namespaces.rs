@@ -5,19 +5,17 @@
 //! are taken out of the table a bounded number at a time, since a sender may leave a million of them, and the pool
 //! serves others meanwhile.
 
+use super::index::{Index, Slots};
 use crate::slab::Slab;
-use hashbrown::HashTable;
-use hashbrown::hash_table::IntoIter;
 
 /// The namespace of requests without a sender, which never closes.
 pub(crate) const COMMON: u32 = 0;
 
 #[derive(Debug)]
 enum Namespace {
-    /// Slots of sessions by the hashes of their keys.
-    Open(HashTable<u32>),
+    Open(Index),
     /// What is left to be taken out. Slots whose session ended meanwhile are still among it.
-    Departed(IntoIter<u32>),
+    Departed(Slots),
 }
 
 /// The indexes of all namespaces.
@@ -40,21 +38,21 @@ impl Namespaces {
 
     /// A new namespace. Its number is used again only when nothing is left of an earlier one.
     pub(super) fn open(&mut self) -> u32 {
-        self.namespaces.insert(Namespace::Open(HashTable::new())).index
+        self.namespaces.insert(Namespace::Open(Index::new())).index
     }
 
     /// Ends a namespace; see [`Self::next_departed`].
     pub(super) fn close(&mut self, namespace: u32) {
         let slot = self.namespaces.at_mut(namespace);
         if let Namespace::Open(index) = slot {
-            *slot = Namespace::Departed(std::mem::take(index).into_iter());
+            *slot = Namespace::Departed(std::mem::replace(index, Index::new()).into_slots());
             self.departed.push(namespace);
         }
     }
 
     /// The index of a namespace, unless that is departed.
     #[inline]
-    pub(super) fn get(&self, namespace: u32) -> Option<&HashTable<u32>> {
+    pub(super) fn get(&self, namespace: u32) -> Option<&Index> {
         match self.namespaces.at(namespace).1 {
             Namespace::Open(index) => Some(index),
             Namespace::Departed(_) => None,
@@ -62,7 +60,7 @@ impl Namespaces {
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, namespace: u32) -> Option<&mut HashTable<u32>> {
+    pub(super) fn get_mut(&mut self, namespace: u32) -> Option<&mut Index> {
         match self.namespaces.at_mut(namespace) {
             Namespace::Open(index) => Some(index),
             Namespace::Departed(_) => None,

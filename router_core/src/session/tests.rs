@@ -97,6 +97,31 @@ fn departed_sessions_go_in_portions() {
     assert_eq!((find(&table, "a"), table.len()), (Some(new), 1));
 }
 
+/// A table that outgrows its first index loses nobody, and neither does the end of one that did.
+#[test]
+fn large_tables_find_everybody() {
+    let mut table = SessionTable::new(TTL, 20_000, 7);
+    for namespace in [COMMON, table.open_namespace()] {
+        let keys: Vec<String> = (0..9000).map(|number| number.to_string()).collect();
+        for key in &keys {
+            let name = Name { namespace, key };
+            table.insert(table.hash(name), name, some_backend(), 0);
+        }
+        for (position, key) in keys.iter().enumerate() {
+            let name = Name { namespace, key };
+            let found = table.find(table.hash(name), name).expect("inserted");
+            assert_eq!(table.key(found).as_ref(), Some(key));
+            if position % 3 == 0 {
+                table.remove(found);
+                assert_eq!(table.find(table.hash(name), name), None);
+            }
+        }
+        table.close_namespace(namespace);
+        assert_eq!(table.take_departed(usize::MAX).len(), 6000);
+    }
+    assert_eq!(table.len(), 0);
+}
+
 /// The number of a closed namespace is used again, and never while sessions of it are left.
 #[test]
 fn namespaces_do_not_pile_up() {
