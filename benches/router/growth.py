@@ -81,7 +81,9 @@ def summary(file: Path) -> int:
 def main() -> None:
     """Count, print the table, and judge."""
     if shutil.which("valgrind") is None:
-        raise SystemExit("the growth gate counts instructions with valgrind, which is not here: apt-get install valgrind")
+        raise SystemExit(
+            "the growth gate counts instructions with valgrind, which is not here: apt-get install valgrind"
+        )
     measured = counts(build())
     grown = [Growth(case, measured[case, "few"], measured[case, "many"]) for case in CASES]
     print("| operation | few | many | instructions, few | many | growth |")
