@@ -1,8 +1,8 @@
 //! Ending an execution on its engine when nobody waits for it any more.
 
 use crate::body::Outgoing;
+use crate::in_flight::Execution;
 use crate::plane::Plane;
-use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::upstream::{NoAnswer, Upstream};
@@ -18,7 +18,8 @@ const SHORTAGE_RETRY: Duration = Duration::from_millis(20);
 /// An execution to be ended.
 pub(crate) struct Abort {
     pub(crate) upstream: Arc<Upstream>,
-    pub(crate) ids: AbortIds,
+    /// Known as in flight until the abort is over.
+    pub(crate) execution: Arc<Execution>,
     /// The client's own credentials: the abort is made on its behalf.
     pub(crate) authorization: Option<HeaderValue>,
     /// Held until the engine confirms, so that the execution stays counted while it may run.
@@ -58,7 +59,7 @@ impl Abort {
 
     async fn send(&self, plane: &Plane) -> Verdict {
         let mut verdict = Verdict::Confirmed;
-        for id in self.ids.iter() {
+        for id in self.execution.ids().iter() {
             add(&plane.counters.aborts_sent);
             match self.call(id).await {
                 Ok(status) if status.is_success() => add(&plane.counters.aborts_confirmed),
@@ -69,28 +70,30 @@ impl Abort {
         verdict
     }
 
-    /// Asks again while this machine is too short of descriptors to ask at all; the caller sets the deadline.
     async fn call(&self, id: &Bytes) -> Result<StatusCode, NoAnswer> {
         let body = Outgoing::new(vec![
             Bytes::from_static(b"{\"rid\":"),
             id.clone(),
             Bytes::from_static(b"}"),
         ]);
-        loop {
-            let answer = self
-                .upstream
-                .call(
-                    Method::POST,
-                    "/abort_request",
-                    body.clone(),
-                    self.authorization.as_ref(),
-                )
-                .await;
-            if answer != Err(NoAnswer::NotAsked) {
-                return answer;
-            }
-            tokio::time::sleep(SHORTAGE_RETRY).await;
+        tell(&self.upstream, body, self.authorization.as_ref()).await
+    }
+}
+
+/// Sends one abort; again while this machine is too short of descriptors to ask at all. The caller sets the deadline.
+pub(crate) async fn tell(
+    upstream: &Upstream,
+    body: Outgoing,
+    authorization: Option<&HeaderValue>,
+) -> Result<StatusCode, NoAnswer> {
+    loop {
+        let answer = upstream
+            .call(Method::POST, "/abort_request", body.clone(), authorization)
+            .await;
+        if answer != Err(NoAnswer::NotAsked) {
+            return answer;
         }
+        tokio::time::sleep(SHORTAGE_RETRY).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
 use crate::shared::SharedPool;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct Config {
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// How many eligible backends `/ready` asks of a pool, by its name; 1 where none is given, 0: the pool is not required.
+    pub min_ready: HashMap<String, u32>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -42,10 +45,17 @@ impl Config {
             control_socket: None,
             admin_key: None,
             engine_key: None,
+            min_ready: HashMap::new(),
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl Config {
+    pub(crate) fn min_ready_of(&self, pool: &str) -> u32 {
+        self.min_ready.get(pool).copied().unwrap_or(1)
     }
 }
 
@@ -59,6 +69,7 @@ impl fmt::Debug for Config {
             // Never its text: this ends up in logs.
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("min_ready", &self.min_ready)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)

@@ -9,6 +9,7 @@
 //! the same poll, and no byte crosses a thread.
 
 mod abort;
+mod abort_request;
 mod answer;
 mod attempt;
 mod body;
@@ -20,10 +21,13 @@ mod error;
 mod exchange;
 mod failure_log;
 mod headers;
+mod in_flight;
 mod json;
 mod lease_api;
 mod link;
+pub mod model_state;
 mod observe;
+mod openapi;
 pub mod parked;
 mod peek;
 mod plane;

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
+use crate::in_flight::Directory;
 use crate::lease_api::LeaseApi;
 use crate::request_id::RequestIdSource;
 use crate::server::{Phase, StartError};
@@ -26,6 +27,7 @@ pub(crate) struct Plane {
     pub(crate) mismatches: VersionLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
+    pub(crate) in_flight: Arc<Directory>,
     pub(crate) lease_api: LeaseApi,
     /// What the engines ask of us, as the value of `Authorization`.
     pub(crate) engine_key: Option<HeaderValue>,
@@ -75,6 +77,7 @@ impl Plane {
             mismatches: VersionLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
+            in_flight: Directory::new(),
             lease_api,
             engine_key,
             runtime,

@@ -27,6 +27,8 @@ use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
+/// What generating probes are of, where requests are of a role: no role has this name.
+const PROBES: &str = "";
 /// How often idle connections, sessions and removed backends are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -189,7 +191,7 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     // It may run still, and nothing of ours may when the engine's memory is released.
     let abort = Abort {
         upstream: Arc::clone(upstream),
-        ids: AbortIds::ours(&id),
+        execution: plane.in_flight.enter(PROBES, AbortIds::ours(&id)),
         authorization: plane.engine_key.clone(),
         lease: None,
     };

@@ -35,9 +35,10 @@ use crate::server::Phase;
 use crate::shared::SharedPool;
 use auth::AdminKey;
 use error::{Problem, Refusal};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use memory::Memory;
+pub(crate) use openapi::DOCUMENT as OPENAPI;
 use parking_lot::Mutex;
 use reply::Stamp;
 pub(crate) use route::is_ours;
@@ -107,6 +108,18 @@ impl LeaseApi {
             pools,
             phase,
         })
+    }
+}
+
+impl LeaseApi {
+    /// Whether the admin key is shown, for calls outside this API that need it too; else the answer to give.
+    pub(crate) fn check_admin(&self, headers: &HeaderMap) -> Result<(), Box<Response<Answer>>> {
+        let refused = |refusal: Refusal| Box::new(refusal.into_response(&self.incarnation, None));
+        self.access.check(headers).map_err(refused)
+    }
+
+    pub(crate) fn has_admin_key(&self) -> bool {
+        matches!(self.access, AdminKey::Required(_))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use ::bytes::Bytes;
 use http::{Response, StatusCode};
 
-const DOCUMENT: &str = include_str!("openapi.json");
+pub(crate) const DOCUMENT: &str = include_str!("openapi.json");
 
 pub(super) fn document() -> Response<Answer> {
     bytes(StatusCode::OK, Bytes::from_static(DOCUMENT.as_bytes()))

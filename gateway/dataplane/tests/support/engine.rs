@@ -53,6 +53,7 @@ struct Memory {
     closed: usize,
     seen: Vec<Seen>,
     aborts: Vec<String>,
+    refuses_aborts: bool,
     flooded: usize,
 }
 
@@ -126,6 +127,11 @@ impl Engine {
         self.memory.lock().expect("no panic").aborts.clone()
     }
 
+    /// Answers every abort with 401 from now on.
+    pub(crate) fn refuse_aborts(&self) {
+        self.memory.lock().expect("no panic").refuses_aborts = true;
+    }
+
     /// Bytes written by [`Step::Flood`].
     pub(crate) fn flooded(&self) -> usize {
         self.memory.lock().expect("no panic").flooded
@@ -157,8 +163,13 @@ async fn serve(
         }
         if seen.head.starts_with("POST /abort_request ") {
             let body = String::from_utf8_lossy(&seen.body).into_owned();
-            memory.lock().expect("no panic").aborts.push(body);
-            let _ = stream.write_all(&answer("200 OK", "")).await;
+            let refuses = {
+                let mut memory = memory.lock().expect("no panic");
+                memory.aborts.push(body);
+                memory.refuses_aborts
+            };
+            let status = if refuses { "401 Unauthorized" } else { "200 OK" };
+            let _ = stream.write_all(&answer(status, "")).await;
             continue;
         }
         let number = {
