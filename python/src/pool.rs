@@ -189,6 +189,11 @@ impl Pool {
             .with(|pool, _| pool.backends().map(|info| Backend(Arc::clone(info))).collect())
     }
 
+    #[getter]
+    fn revision(&self) -> u64 {
+        self.0.with(|pool, _| pool.revision())
+    }
+
     fn statistics(&self) -> PoolStatistics {
         PoolStatistics {
             version_mismatches: self.0.version_mismatches(),

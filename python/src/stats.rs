@@ -172,6 +172,11 @@ impl PoolStatistics {
     }
 
     #[getter]
+    fn model_state(&self) -> &'static str {
+        dataplane::model_state::model_state(&self.snapshot)
+    }
+
+    #[getter]
     fn failure(&self) -> Option<String> {
         match &self.snapshot.control.state {
             PoolState::Failed(failure) => Some(failure.to_string()),

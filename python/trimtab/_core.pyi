@@ -305,6 +305,14 @@ class PoolStatistics:
     @property
     def state(self) -> PoolState: ...
     @property
+    def model_state(self) -> str:
+        """What can be said of the model in one word.
+
+        ``ready``; ``updating``, ``draining``, ``sleeping`` or ``paused`` by the will of a controller; ``failed`` or
+        ``closed``; else what its engines are: ``starting``, ``down``, ``draining``, ``pending_version``, ``tainted``,
+        or ``unavailable`` when they differ or there are none.
+        """
+    @property
     def failure(self) -> str | None:
         """The first cause of a failed pool."""
     @property
@@ -644,6 +652,9 @@ class Pool:
         """Fails the pool for good: what waits and what comes gets ``PoolFailed``. The first cause stays."""
     def close(self) -> None:
         """Closes the pool for good: what waits and what comes gets ``PoolClosed``, and nothing fails it any more."""
+    @property
+    def revision(self) -> int:
+        """Grows when engines come, go or change their health, and when a controller acts. Cheap to look at."""
     def statistics(self) -> PoolStatistics: ...
     def take_events(self) -> tuple[list[str], int]:
         """State changes since the last call, one readable line each, and how many were dropped by the bound."""
@@ -696,6 +707,7 @@ class DataPlane:
         probe_timeout_s: float = 5.0,
         admin_key: str | None = None,
         engine_key: str | None = None,
+        min_ready: Mapping[str, int] | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -718,6 +730,8 @@ class DataPlane:
                 machine, and closed when ``host`` can be reached by others.
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
+            min_ready: Eligible engines that ``/ready`` asks of a pool, by its name: 1 where none is given, 0 for a pool
+                that is not required.
 
         Raises:
             StartError: The address cannot be bound.

@@ -83,6 +83,7 @@ class ModelConfig:
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
+        min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ModelConfig:
     on_ambiguous: Literal["settle", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
+    min_ready_engines: int = 1
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -106,6 +108,7 @@ class ModelConfig:
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
+        check_int("min_ready_engines", self.min_ready_engines, 0, 2**32 - 1)
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
@@ -123,12 +126,14 @@ class RoleConfig:
         models: The models, each with its own pool.
         default_model: Serves requests that name no model; a sole model is the default anyway.
         lenient_model: Accept any model name (only for a role with one model).
+        expose_engine_urls: Whether discovery says where engines are.
     """
 
     name: str
     models: tuple[ModelConfig, ...]
     default_model: str | None = None
     lenient_model: bool = False
+    expose_engine_urls: bool = True
 
     def __post_init__(self) -> None:
         check_role_name(self.name)
@@ -142,6 +147,7 @@ class RoleConfig:
                 "default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}"
             )
         check_bool("lenient_model", self.lenient_model)
+        check_bool("expose_engine_urls", self.expose_engine_urls)
         if self.lenient_model and len(names) > 1:
             raise ConfigError(
                 "lenient_model",

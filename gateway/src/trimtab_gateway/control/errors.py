@@ -57,6 +57,8 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
         except web.HTTPMethodNotAllowed as error:
             await _read_away(request)
             allowed = ", ".join(sorted(error.allowed_methods))
+            if request.method == "OPTIONS":
+                return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Allow": allowed})
             message = f"{request.method} is not allowed on {_shown(request.path)}; allowed: {allowed}"
             return error_response(request, error.status, "method_not_allowed", message, headers={"Allow": allowed})
         except web.HTTPException as error:
