@@ -45,8 +45,10 @@ def only_model(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _model(role: ServedRole, model: ModelSnapshot, *, stale: bool) -> dict[str, Any]:
-    direct = role.expose_engine_urls and model.router_url is None and model.state == "ready" and not stale
-    engines = [_engine(role, model, backend, direct=direct) for backend in model.pool.backends]
+    direct = role.expose_engine_urls and model.state == "ready" and not stale
+    # The one backend of a model behind a router is that router, which is no engine.
+    backends = model.pool.backends if model.router_url is None else []
+    engines = [_engine(role, model, backend, direct=direct) for backend in backends]
     return {
         "state": model.state,
         "router_url": model.router_url,

@@ -289,7 +289,7 @@ def test_a_model_behind_a_router_is_never_offered_directly() -> None:
     model = document["models"]["tiny"]
     assert document["routing"]["route_keys"] == {"k": "tiny"}
     assert (model["router_url"], model["router_ip"], model["router_port"]) == (router, "10.0.0.9", 3456)
-    assert [engine["direct_eligible"] for engine in model["engines"]] == [False]
+    assert (model["state"], model["engines"], document["total_engines"]) == ("ready", [], 0)
     router = "http://10.0.0.10:3456"
     now += 1.0
     assert (content(publisher)["topology_revision"], content(publisher)["snapshot_seq"]) == (2, 2)
