@@ -17,7 +17,7 @@ use crate::stats::add;
 use crate::upstream::{NoAnswer, Upstream};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -39,13 +39,15 @@ pub(crate) async fn answer(
     role: &Role,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    plane.access.check_client(&parts.headers).map_err(Failure::denied)?;
     match target(&read(body).await?)? {
         Target::One(id) => abort_one(plane, role, &id).await,
-        Target::All => match plane.lease_api.check_admin(&parts.headers) {
-            Ok(()) => abort_all(plane, role, &parts.headers).await,
-            Err(refusal) => Ok(*refusal),
-        },
+        Target::All => {
+            plane.access.check_admin(&parts.headers).map_err(Failure::denied)?;
+            plane.access.strip(&mut parts.headers);
+            abort_all(plane, role, &parts.headers).await
+        }
     }
 }
 
@@ -162,9 +164,8 @@ fn place(plane: &Plane, execution: &Arc<Execution>, id: &str) -> Result<Place, F
 }
 
 async fn abort_all(plane: &Plane, role: &Role, headers: &HeaderMap) -> Result<Response<Answer>, Failure> {
-    // Without an admin key a caller's Authorization is meant for the engines, as with every other request.
-    let own = (!plane.lease_api.has_admin_key()).then(|| headers.get(http::header::AUTHORIZATION));
-    let authorization = plane.engine_key.as_ref().or(own.flatten());
+    // Whatever is left there is no key of ours, and so meant for the engines.
+    let authorization = headers.get(AUTHORIZATION).or(plane.engine_key.as_ref());
     let mut engines: Vec<(&str, Arc<Upstream>)> = Vec::new();
     for model in &role.models {
         let backends = model

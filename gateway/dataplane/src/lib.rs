@@ -10,6 +10,7 @@
 
 mod abort;
 mod abort_request;
+mod access;
 mod answer;
 mod attempt;
 mod body;

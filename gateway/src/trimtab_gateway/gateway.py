@@ -171,8 +171,10 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         abort_grace_s=config.abort_grace_s,
         probe_interval_s=config.probe_interval_s,
         probe_timeout_s=config.probe_timeout_s,
+        client_key=config.client_key,
         admin_key=config.admin_key,
         engine_key=config.engine_key,
+        metrics_need_key=config.metrics_need_key,
         min_ready={
             f"{role.name}/{model.name}": model.min_ready_engines for role in config.roles for model in role.models
         },

@@ -50,12 +50,16 @@ class Publisher:
 
     def current(self) -> Snapshot:
         """The newest snapshot, at most :data:`MAX_AGE_S` old."""
-        now = self._clock()
-        if now - self._last.taken_at > MAX_AGE_S:
-            stale = self._ask_source()
-            roles = {role.name: self._observe(role, stale=stale) for role in self._fleet.roles}
-            self._last = Snapshot(epoch=self._last.epoch, taken_at=now, roles=roles, stale=stale)
+        if self._clock() - self._last.taken_at > MAX_AGE_S:
+            self.renew()
         return self._last
+
+    def renew(self) -> None:
+        """Publish a snapshot of this moment."""
+        now = self._clock()
+        stale = self._ask_source()
+        roles = {role.name: self._observe(role, stale=stale) for role in self._fleet.roles}
+        self._last = Snapshot(epoch=self._last.epoch, taken_at=now, roles=roles, stale=stale)
 
     def revision(self) -> int:
         """A number that is another one when engines or pools changed; cheap to look at, and it may miss the rest."""
@@ -129,6 +133,7 @@ class Watch:
             revision = self._publisher.revision()
             if revision != seen or clock() - looked_at > _FULL_LOOK_S:
                 seen, looked_at = revision, clock()
+                self._publisher.renew()
                 self._beat()
             await asyncio.sleep(MAX_AGE_S)
 

@@ -8,7 +8,6 @@
 //!
 //! Nothing of this is on the path of a proxied request.
 
-mod auth;
 mod backends;
 mod batch;
 mod error;
@@ -33,9 +32,8 @@ use crate::answer::Answer;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
-use auth::AdminKey;
 use error::{Problem, Refusal};
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use memory::Memory;
 pub(crate) use openapi::DOCUMENT as OPENAPI;
@@ -47,7 +45,6 @@ use router_core::error::Error;
 use router_core::pool::Pool;
 use router_core::time::Timestamp;
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -55,7 +52,6 @@ use tokio::sync::watch;
 pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
-    access: AdminKey,
     pools: Vec<ApiPool>,
     phase: watch::Receiver<Phase>,
 }
@@ -82,12 +78,7 @@ struct Context<'a> {
 }
 
 impl LeaseApi {
-    pub(crate) fn new(
-        key: Option<&str>,
-        roles: &[Role],
-        local: SocketAddr,
-        phase: watch::Receiver<Phase>,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(roles: &[Role], phase: watch::Receiver<Phase>) -> Self {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
             for model in &role.models {
@@ -102,24 +93,11 @@ impl LeaseApi {
                 });
             }
         }
-        Ok(Self {
+        Self {
             incarnation: new_incarnation(),
-            access: AdminKey::new(key, local)?,
             pools,
             phase,
-        })
-    }
-}
-
-impl LeaseApi {
-    /// Whether the admin key is shown, for calls outside this API that need it too; else the answer to give.
-    pub(crate) fn check_admin(&self, headers: &HeaderMap) -> Result<(), Box<Response<Answer>>> {
-        let refused = |refusal: Refusal| Box::new(refusal.into_response(&self.incarnation, None));
-        self.access.check(headers).map_err(refused)
-    }
-
-    pub(crate) fn has_admin_key(&self) -> bool {
-        matches!(self.access, AdminKey::Required(_))
+        }
     }
 }
 
@@ -150,7 +128,7 @@ impl Context<'_> {
 pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Response<Answer>, bool) {
     let api = &plane.lease_api;
     let mut pool = None;
-    match serve(api, request, &mut pool).await {
+    match serve(plane, request, &mut pool).await {
         Ok(response) => (response, false),
         Err(refusal) => {
             let stamp = pool.map(|pool| Context { api, pool }.stamp());
@@ -161,11 +139,12 @@ pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Respon
 }
 
 async fn serve<'a>(
-    api: &'a LeaseApi,
+    plane: &'a Plane,
     request: Request<Incoming>,
     found: &mut Option<&'a ApiPool>,
 ) -> Result<Response<Answer>, Refusal> {
-    api.access.check(request.headers())?;
+    let api = &plane.lease_api;
+    plane.access.check_admin(request.headers()).map_err(Refusal::denied)?;
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     let call = route::parse(path).ok_or_else(|| {
