@@ -1,8 +1,8 @@
 """What the discovery document says of a role: where each model can be reached, and in which state it is.
 
 The document has two readers. ``DirectClient`` and other programs read ``models.<name>.engines``. Clients of Relax read
-``router_ip``, ``router_port``, ``engine_groups`` and ``total_engines``, which say the same in their words; they are part of
-every role's document, because no code here knows the name of a role.
+``router_ip``, ``router_port``, ``engine_groups`` and ``total_engines``, which say the same in their words; they are
+part of every role's document, because no code here knows the name of a role.
 
 An engine that spans nodes is one entry: it has one address.
 """

@@ -73,7 +73,9 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            socket = await resources.enter_async_context(private_server(create_app(names, self.statistics, self._watch)))
+            socket = await resources.enter_async_context(
+                private_server(create_app(names, self.statistics, self._watch))
+            )
             self._data_plane = _start_data_plane(self.config, self._roles, socket)
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")

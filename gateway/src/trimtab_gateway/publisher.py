@@ -1,11 +1,11 @@
 """Who builds the snapshots, and who is told of a new one.
 
-A snapshot is rebuilt when the last one is older than :data:`MAX_AGE_S`: the cost of reading is bounded whatever the number
-of readers, and a pool is locked for the length of one copy.
+A snapshot is rebuilt when the last one is older than :data:`MAX_AGE_S`: the cost of reading is bounded whatever the
+number of readers, and a pool is locked for the length of one copy.
 
 What is served is asked of a :data:`Source`. Today that is the configuration, which cannot fail; a manager in another
-process is a source that can, and then the last snapshot stays, marked ``stale``: what it says of engines may be over, so
-no direct client may rely on it.
+process is a source that can, and then the last snapshot stays, marked ``stale``: what it says of engines may be over,
+so no direct client may rely on it.
 """
 
 from __future__ import annotations

@@ -284,7 +284,8 @@ def test_a_model_behind_a_router_is_never_offered_directly() -> None:
     pool.add_backend("10.0.0.1:30000")
     router = "http://10.0.0.9:3456"
     publisher = Publisher(
-        lambda: Fleet((ServedRole("teacher", {"tiny": pool}, "tiny", {"k": "tiny"}, {"tiny": router}),)), clock=lambda: now
+        lambda: Fleet((ServedRole("teacher", {"tiny": pool}, "tiny", {"k": "tiny"}, {"tiny": router}),)),
+        clock=lambda: now,
     )
     now += 1.0
     document = content(publisher)

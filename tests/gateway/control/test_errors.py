@@ -141,7 +141,10 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
     def broken() -> Any:
         raise ZeroDivisionError("the secret cause")
 
-    async with TestServer(create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))))) as server, ClientSession() as client:
+    async with (
+        TestServer(create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))))) as server,
+        ClientSession() as client,
+    ):
         with caplog.at_level(logging.ERROR, logger="trimtab"):
             answer = await client.get(server.make_url("/rollout/v1/models"))
             text = await answer.text()

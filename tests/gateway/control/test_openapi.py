@@ -1,4 +1,4 @@
-"""``GET /openapi.json`` against what is served: nothing is missing, nothing is invented, and answers are as described."""
+"""``GET /openapi.json`` against what is served: nothing is missing or invented, and answers are as described."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ async def test_every_path_of_the_control_app_is_described_and_the_reverse(serve:
     """Also the index lists what is described for roles and for the whole gateway."""
     served = await serve(one_role())
     document = await served.json("/openapi.json")
-    described = {(path, method): operation for path, item in document["paths"].items() for method, operation in item.items()}
+    described = {
+        (path, method): operation for path, item in document["paths"].items() for method, operation in item.items()
+    }
     by_control = {
         (path, method)
         for (path, method), operation in described.items()
@@ -131,12 +133,13 @@ def test_every_answer_is_as_described(running: str) -> None:
     document = httpx.get(f"{running}/openapi.json", trust_env=False).json()
     schema = schemathesis.openapi.from_dict(document)
     schema.config.base_url = running
-    operations = [result.ok() for result in schema.get_all_operations()]
+    # A description that cannot be read raises here.
+    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     operations.sort(key=lambda operation: operation.definition.raw["operationId"] in ENDINGS)
     assert len(operations) > 30
     seen: set[int] = set()
     for operation in operations:
-        for mode in schemathesis.GenerationMode:
+        for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
 
             def check(case: Any) -> None:
                 known_names(case)

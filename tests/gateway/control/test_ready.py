@@ -20,7 +20,7 @@ def config(**models: ModelConfig) -> GatewayConfig:
 
 
 async def test_b54_a_gateway_without_engines_is_live_and_becomes_ready_with_one(serve: Start, lab: Lab) -> None:
-    """It starts with none; an engine that comes and answers makes it ready, and one that sleeps not, with the reason."""
+    """It starts with none; an engine that comes and answers makes it ready, one that sleeps not, with the reason."""
     served = await serve(config(tiny=ModelConfig("tiny")))
     assert (await served.get("/live")).status_code == 200
     empty = await served.get("/ready")
@@ -90,11 +90,12 @@ async def test_a_refusal_says_in_which_state_the_model_is(serve: Start) -> None:
         pool.fence("default", "maintenance")
         await refused(path, "fenced", "paused")
         pool.unfence("default", "maintenance")
-        for kind, state in (("offload", "sleeping"), ("weights", "updating")):
-            pool.begin_update(f"{kind}-{path}", kind=kind)
+        for number, state in enumerate(("sleeping", "updating")):
+            update = f"{number}-{path}"
+            pool.begin_update(update, kind="offload" if state == "sleeping" else "weights")
             await refused(path, "not_serving", state)
-            pool.cancel_update(f"{kind}-{path}")
-            pool.end_server_pause(f"{kind}-{path}")
+            pool.cancel_update(update)
+            pool.end_server_pause(update)
     pool.drain_backend(NOBODY)
     await refused("/generate", "no_eligible_backend", "draining")
     await wait_until(lambda: pool.statistics().outstanding == 0, "nothing ran")

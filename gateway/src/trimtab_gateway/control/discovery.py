@@ -1,7 +1,7 @@
 """``GET /<role>/engines``: the discovery document over HTTP.
 
-Whoever keeps a copy asks with ``If-None-Match`` (304 while it is the newest one), and with ``?wait_seq=`` to be answered
-when it no longer is. Every answer is one snapshot, whole; no engine is asked.
+Whoever keeps a copy asks with ``If-None-Match`` (304 while it is the newest one), and with ``?wait_seq=`` to be
+answered when it no longer is. Every answer is one snapshot, whole; no engine is asked.
 """
 
 from __future__ import annotations
