@@ -3,6 +3,7 @@
 use crate::body::Outgoing;
 use crate::in_flight::Execution;
 use crate::plane::Plane;
+use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::upstream::{NoAnswer, Upstream};
@@ -18,8 +19,10 @@ const SHORTAGE_RETRY: Duration = Duration::from_millis(20);
 /// An execution to be ended.
 pub(crate) struct Abort {
     pub(crate) upstream: Arc<Upstream>,
-    /// Known as in flight until the abort is over.
-    pub(crate) execution: Arc<Execution>,
+    pub(crate) ids: AbortIds,
+    /// A request that is known as in flight until the abort is over.
+    #[expect(dead_code, reason = "held, and never asked")]
+    pub(crate) execution: Option<Arc<Execution>>,
     /// The client's own credentials: the abort is made on its behalf.
     pub(crate) authorization: Option<HeaderValue>,
     /// Held until the engine confirms, so that the execution stays counted while it may run.
@@ -50,6 +53,9 @@ impl Abort {
             Verdict::Refused | Verdict::Silent => Outcome::Ambiguous,
         };
         let pool = Arc::clone(lease.pool());
+        if outcome == Outcome::Ambiguous {
+            lease.leave_clue(&self.ids, self.authorization.as_ref());
+        }
         lease.settle(Settlement::new(outcome));
         if let Verdict::Refused = verdict {
             // It does not know how to abort, but it answered: that is no failing engine.
@@ -57,9 +63,14 @@ impl Abort {
         }
     }
 
+    /// Whether the engine answered the abort of every id, within the caller's deadline.
+    pub(crate) async fn is_confirmed(&self, plane: &Plane) -> bool {
+        self.send(plane).await == Verdict::Confirmed
+    }
+
     async fn send(&self, plane: &Plane) -> Verdict {
         let mut verdict = Verdict::Confirmed;
-        for id in self.execution.ids().iter() {
+        for id in self.ids.iter() {
             add(&plane.counters.aborts_sent);
             match self.call(id).await {
                 Ok(status) if status.is_success() => add(&plane.counters.aborts_confirmed),

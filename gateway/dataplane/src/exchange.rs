@@ -220,6 +220,9 @@ impl Exchange {
         settlement.is_evidence = code != Code::TotalTimeout;
         // What it sent before is no sign of life after this.
         self.upstream.forget_heard();
+        if let (Some(lease), Some(execution)) = (&self.lease, &self.execution) {
+            lease.leave_clue(execution.ids(), self.authorization.as_ref());
+        }
         // At once, so that the pool learns of the failure before it picks again.
         self.settle(settlement);
         self.abort(None);
@@ -271,15 +274,21 @@ impl Exchange {
     fn abort(&mut self, lease: Option<LeaseGuard>) {
         let execution = self.execution.take().filter(|execution| !execution.ids().is_empty());
         let Some(execution) = execution else {
-            // Closing the connection is all that can be done; there is nothing to wait for.
+            // Closing the connection is all that can be done; what comes of it shows only in the engine's counts.
             if let Some(lease) = lease {
-                lease.settle(Settlement::new(Outcome::Cancelled));
+                let outcome = if lease.pool().resolves() {
+                    Outcome::Ambiguous
+                } else {
+                    Outcome::Cancelled
+                };
+                lease.settle(Settlement::new(outcome).without_evidence());
             }
             return;
         };
         let abort = Abort {
             upstream: Arc::clone(&self.upstream),
-            execution,
+            ids: execution.ids().clone(),
+            execution: Some(execution),
             authorization: self.authorization.take(),
             lease,
         };

@@ -27,8 +27,6 @@ use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// What generating probes are of, where requests are of a role: no role has this name.
-const PROBES: &str = "";
 /// How often idle connections, sessions and removed backends are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -147,7 +145,7 @@ async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
             (!reply.status.is_server_error(), version)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,
-        Ok(Err(NoAnswer::Silent)) => (false, None),
+        Ok(Err(NoAnswer::Silent | NoAnswer::Refused)) => (false, None),
         // Too busy to answer, but it is generating.
         Err(_) => (upstream.heard_since(mark), None),
     };
@@ -191,7 +189,8 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     // It may run still, and nothing of ours may when the engine's memory is released.
     let abort = Abort {
         upstream: Arc::clone(upstream),
-        execution: plane.in_flight.enter(PROBES, AbortIds::ours(&id)),
+        ids: AbortIds::ours(&id),
+        execution: None,
         authorization: plane.engine_key.clone(),
         lease: None,
     };

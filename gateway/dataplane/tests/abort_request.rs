@@ -197,7 +197,7 @@ async fn an_abort_that_no_engine_confirms_is_no_success() {
     let mut client = Client::connect(&world.plane).await;
     client.send(post("/generate", "{\"rid\":\"request-1\"}")).await;
     eventually("it runs", || engine.seen().len() == 1).await;
-    engine.refuse_aborts();
+    engine.refuses_aborts();
     let refused = abort(&world, "{\"rid\":\"request-1\"}").await;
     assert_eq!(
         (refused.status, refused.error()["code"].as_str()),
