@@ -119,14 +119,14 @@ async fn abort_one(plane: &Plane, role: &Role, id: &str) -> Result<Response<Answ
             return Err(Failure::new(Code::UnknownRequest, message).with_text("rid", id));
         }
     };
-    let mut places = Vec::new();
+    let mut owners = Vec::new();
     for execution in &executions {
-        places.push(place(plane, execution, id)?);
+        owners.push(owner(plane, execution, id)?);
     }
-    let calls = places
+    let calls = owners
         .iter()
         .map(|place| tell(plane, &place.upstream, id_body(id), place.authorization.as_ref()));
-    for (place, result) in places.iter().zip(join_all(calls).await) {
+    for (place, result) in owners.iter().zip(join_all(calls).await) {
         if result.status != "aborted" {
             let message = format!("{} {}; send the abort again", place.upstream.describe(), result.what());
             let failure = Failure::new(Code::AbortUnconfirmed, message).with_text("rid", id);
@@ -136,26 +136,26 @@ async fn abort_one(plane: &Plane, role: &Role, id: &str) -> Result<Response<Answ
         }
     }
     // At least one: an entry of the directory is never empty.
-    let place = &places[0];
-    let lease = String::from_utf8_lossy(place.lease.as_bytes());
+    let first = &owners[0];
+    let lease = String::from_utf8_lossy(first.lease.as_bytes());
     Ok(reply(
-        &json!({"status": "aborted", "rid": id, "backend": place.upstream.id, "lease": lease}),
+        &json!({"status": "aborted", "rid": id, "backend": first.upstream.id, "lease": lease}),
     ))
 }
 
 /// Where `execution` runs, if it can be aborted there by `id` without hitting another one.
-fn place(plane: &Plane, execution: &Arc<Execution>, id: &str) -> Result<Place, Failure> {
-    let Some(place) = execution.place() else {
+fn owner(plane: &Plane, execution: &Arc<Execution>, id: &str) -> Result<Place, Failure> {
+    let Some(found) = execution.place() else {
         let message = format!("request {id:?} waits for an engine; close its connection, or abort it once it runs");
         return Err(Failure::new(Code::RequestWaiting, message).with_text("rid", id));
     };
-    match plane.in_flight.also_hit(&place.upstream, id) {
-        0 => Ok(place),
+    match plane.in_flight.also_hit(&found.upstream, id) {
+        0 => Ok(found),
         others => {
             let message = format!(
                 "{others} more requests on {} have ids that begin with {id:?}, and an engine would abort them too; close \
                  the connection of the request instead, and give requests ids of one length",
-                place.upstream.describe()
+                found.upstream.describe()
             );
             let failure = Failure::new(Code::SharedPrefix, message).with_text("rid", id);
             Err(failure.with_number("others", others as u64))

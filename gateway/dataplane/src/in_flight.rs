@@ -85,12 +85,11 @@ impl Directory {
         let mut state = self.state.lock();
         for key in &execution.keys {
             let me = Arc::downgrade(&execution);
-            match state.running.get_mut(key) {
-                Some(entry) => entry.others.push(me),
-                None => {
-                    let others = Vec::new();
-                    state.running.insert(*key, Entry { first: me, others });
-                }
+            if let Some(entry) = state.running.get_mut(key) {
+                entry.others.push(me);
+            } else {
+                let others = Vec::new();
+                state.running.insert(*key, Entry { first: me, others });
             }
         }
         drop(state);
@@ -124,7 +123,7 @@ impl Directory {
             let place = execution.place.lock();
             place
                 .as_ref()
-                .is_some_and(|place| std::ptr::eq(&*place.upstream, upstream))
+                .is_some_and(|place| std::ptr::eq(Arc::as_ptr(&place.upstream), upstream))
         };
         let hit = |execution: &&Arc<Execution>| {
             let texts = execution.ids.iter().map(text_of);
@@ -186,7 +185,6 @@ impl Drop for Execution {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
 const fn place_of(key: u64) -> usize {
     // Not the lowest bit, which is always 1.
     (key >> 1) as usize & (REMEMBERED - 1)
