@@ -696,6 +696,7 @@ class DataPlane:
         probe_timeout_s: float = 5.0,
         admin_key: str | None = None,
         engine_key: str | None = None,
+        lease_socket: str | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -718,9 +719,10 @@ class DataPlane:
                 machine, and closed when ``host`` can be reached by others.
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
+            lease_socket: Unix socket on which the lease API is served, too; made with mode 0600, removed at the end.
 
         Raises:
-            StartError: The address cannot be bound.
+            StartError: The address or the socket cannot be bound.
             InvalidRequest: A role or number breaks a rule.
         """
     @property

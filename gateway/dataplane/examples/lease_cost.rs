@@ -31,6 +31,7 @@ fn main() {
         attached.expect("attached");
     }
     let mut config = Config::new(vec![RoleConfig::single("r", "m", pool)]);
+    config.worker_threads = 1;
     config.timeouts.probe_interval = Duration::from_secs(3600);
     let plane = dataplane::start(config).expect("started");
     let runtime = tokio::runtime::Runtime::new().expect("threads");

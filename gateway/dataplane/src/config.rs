@@ -17,6 +17,8 @@ pub struct Config {
     pub roles: Vec<RoleConfig>,
     /// Unix socket of the control app, which answers every path the data plane does not serve.
     pub control_socket: Option<PathBuf>,
+    /// Unix socket for the lease API, beside the listener; made with mode 0600 and removed at the end. Default none.
+    pub lease_socket: Option<PathBuf>,
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
     /// API is served only while the listener is bound to loopback.
     pub admin_key: Option<String>,
@@ -40,6 +42,7 @@ impl Config {
             port: 0,
             roles,
             control_socket: None,
+            lease_socket: None,
             admin_key: None,
             engine_key: None,
             worker_threads: 2,
@@ -56,6 +59,7 @@ impl fmt::Debug for Config {
             .field("port", &self.port)
             .field("roles", &self.roles)
             .field("control_socket", &self.control_socket)
+            .field("lease_socket", &self.lease_socket)
             // Never its text: this ends up in logs.
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))

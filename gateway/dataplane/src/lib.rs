@@ -22,6 +22,7 @@ mod failure_log;
 mod headers;
 mod json;
 mod lease_api;
+mod lease_socket;
 mod link;
 mod observe;
 pub mod parked;

@@ -9,7 +9,7 @@ use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS, WEIGHT_VERSION};
 use crate::json::unescape;
-use crate::lease_api;
+use crate::lease_api::{self, Origin};
 use crate::peek::Value;
 use crate::plane::{Model, Plane, Role};
 use crate::ready;
@@ -61,8 +61,8 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
             (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
         }
-        // Boxed, so that its state does not grow that of every proxied request.
-        Route::Leases => return Box::pin(serve_leases(connection, request)).await,
+        // Not boxed: its state is smaller than that of a proxied request.
+        Route::Leases => return serve_leases(connection, request).await,
         Route::Live => (Ok(ready::live()), false),
         Route::Ready => (Ok(ready::ready(plane)), false),
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
@@ -82,11 +82,11 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
 }
 
 async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
-    let (response, closes) = lease_api::answer(&connection.plane, request).await;
+    let (response, closes) = lease_api::answer(&connection.plane, request, Origin::Listener).await;
     if closes {
         connection.signals.linger();
     }
-    response
+    response.map(Answer::full)
 }
 
 fn unknown_role(path: &str, plane: &Plane) -> Failure {

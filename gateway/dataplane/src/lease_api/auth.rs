@@ -1,5 +1,6 @@
 //! Who may call: holders of the admin key, or, while there is none, whoever can reach this machine's loopback.
 
+use super::Origin;
 use super::error::{Problem, Refusal};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -28,9 +29,10 @@ impl AdminKey {
         }
     }
 
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check(&self, headers: &HeaderMap, origin: Origin) -> Result<(), Refusal> {
         let key = match self {
             Self::LoopbackOnly => return Ok(()),
+            Self::Closed if origin == Origin::LeaseSocket => return Ok(()),
             Self::Closed => {
                 return Err(Refusal::new(
                     Problem::Forbidden,
@@ -82,7 +84,7 @@ mod tests {
             .into_iter()
             .collect();
         access
-            .check(&headers)
+            .check(&headers, Origin::Listener)
             .map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
     }
 
@@ -108,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Without a key only a listener that this machine alone can reach is open.
+    /// Without a key only what this machine alone can reach is open: a listener on loopback, and the lease socket.
     #[test]
     fn without_a_key() {
         for (local, expected) in [
@@ -121,6 +123,7 @@ mod tests {
         ] {
             let access = AdminKey::new(None, local.parse().expect("an address")).expect("no key");
             assert_eq!(status(&access, None), expected, "{local}");
+            assert!(access.check(&HeaderMap::new(), Origin::LeaseSocket).is_ok(), "{local}");
         }
     }
 

@@ -12,6 +12,7 @@ mod pools;
 mod requests;
 mod senders;
 mod sessions;
+mod socket;
 #[path = "../support/mod.rs"]
 mod support;
 mod updates;

@@ -18,6 +18,7 @@ from trimtab_gateway.config.rules import (
     check_model_name,
     check_role_name,
     check_seconds,
+    check_socket_path,
     without_user_info,
 )
 
@@ -178,6 +179,7 @@ class GatewayConfig:
         port: Port to listen on; 0 takes a free one.
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
+        lease_socket: Path of a Unix socket on which the lease API is served, too.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -195,6 +197,7 @@ class GatewayConfig:
     port: int = DEFAULT_PORT
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
+    lease_socket: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -213,6 +216,8 @@ class GatewayConfig:
                 check_key(key, getattr(self, key))
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
+        if self.lease_socket is not None:
+            check_socket_path("lease_socket", self.lease_socket)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
         durations = ("connect_timeout_s", "engine_keepalive_s", "abort_grace_s", "probe_interval_s", "probe_timeout_s")
