@@ -55,17 +55,13 @@ def measure(rounds: int, seconds: float) -> tuple[dict[str, dict[str, list[Sampl
         Served("scripted backends", "benches.lease.engines", [BACKENDS], core=LOAD_CORE) as engines,
     ):
         sockets = {name: str(Path(folder) / f"{name}.sock") for name in ("trimtab", "FastAPI")}
-        ours = Served(
-            "trimtab", "benches.lease.trimtab_router", [sockets["trimtab"], *engines.said], core=ROUTER_CORE
-        )
+        ours = Served("trimtab", "benches.lease.trimtab_router", [sockets["trimtab"], *engines.said], core=ROUTER_CORE)
         arguments, module = [sockets["FastAPI"], *engines.said], "benches.lease.fastapi_router"
         with ours, Served("FastAPI", module, arguments, python=PEER_PYTHON, core=ROUTER_CORE) as peer:
             routers = [ours, peer]
             for router in routers:
                 parity.check(router.name, router.said, BACKENDS)
-            samples: dict[str, dict[str, list[Sample]]] = {
-                way: {router.name: [] for router in routers} for way in WAYS
-            }
+            samples: dict[str, dict[str, list[Sample]]] = {way: {router.name: [] for router in routers} for way in WAYS}
             for number in range(rounds):
                 # Each starts every other round, so that a drift of the machine hits both alike.
                 order = routers if number % 2 == 0 else routers[::-1]

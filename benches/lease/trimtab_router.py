@@ -1,7 +1,7 @@
 """The router under test: the Rust data plane with one pool and one worker thread.
 
-Run as ``python -m benches.lease.trimtab_router SOCKET BACKEND_PORT...``: prints its own port and serves, there and on the
-Unix socket, until stdin ends.
+Run as ``python -m benches.lease.trimtab_router SOCKET BACKEND_PORT...``: prints its own port and serves, there and on
+the Unix socket, until stdin ends.
 """
 
 from __future__ import annotations

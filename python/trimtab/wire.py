@@ -125,7 +125,7 @@ class Target:
 
     def __init__(self, url: str, key: str | None) -> None:
         self.socket: str | None = None
-        if isinstance(url, str) and url.startswith(_UNIX):
+        if url.startswith(_UNIX):
             self.socket, url = _socket_of(url), "http://localhost"
         try:
             parts = urlsplit(url)
@@ -134,7 +134,7 @@ class Target:
             usable = False
         # The URL itself is not repeated: it is the wrong one, and may be wrong by a password.
         if not usable or parts.username is not None or parts.query or parts.fragment or parts.path.strip("/"):
-            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] and nothing else")
+            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] or unix:///path")
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
             raise InvalidRequest("the admin key is refused: it must be one or more visible ASCII characters")
         self.url = f"{parts.scheme}://{parts.netloc}"
@@ -149,7 +149,7 @@ class Target:
 def _socket_of(url: str) -> str:
     path = unquote(url.removeprefix(_UNIX))
     if not path.startswith("/") or path.endswith("/") or "\0" in path:
-        raise InvalidRequest(f"{url!r} is refused: a router's Unix socket is unix:///path, with an absolute path")
+        raise InvalidRequest("the router's URL is refused: a Unix socket is unix:///path, with an absolute path")
     return path
 
 

@@ -37,9 +37,9 @@ impl Object {
     /// A member whose text has two parts, the first of which needs no escape.
     pub(in crate::lease_api) fn texts(&mut self, key: &'static str, first: &'static str, second: &str) -> &mut Self {
         self.raw(key);
-        // Without a way out of the loop it is done many bytes at a time.
-        let escapes = |found, byte| found | (byte < b' ') | (byte == b'"') | (byte == b'\\');
-        if second.bytes().fold(false, escapes) {
+        // Counted, since without a way out of the loop it is done many bytes at a time.
+        let needs_escape = |byte: &u8| matches!(byte, 0..b' ' | b'"' | b'\\');
+        if second.bytes().filter(needs_escape).count() > 0 {
             return self.json(&format!("{first}{second}")).raw(",");
         }
         self.0.push(b'"');
