@@ -81,13 +81,13 @@ def section(result: str, command: str, where: str) -> str:
 ## Lease API
 
 One acquire and its settlement are a *pair*. As single calls that is two HTTP requests with JSON bodies on kept-alive
-connections; in batches (`POST .../leases:batch`) one request settles a number of leases and acquires as many. The peer is
-a FastAPI router of the same function (`benches/lease/fastapi_router.py`: uvicorn with uvloop and httptools, pydantic
-models, orjson): sticky sessions, least outstanding per capacity, request keys with replay, settled intervals, batches; a
-check of these runs on both before anything is timed. Each router serves {BACKENDS} backends with one thread, on a port and
-on a Unix socket. The load is the same closed loop of 32 connections for both, from a process of its own on another core;
-every round loads both in turn, in each way. CPU time is that of the router process, `utime` (its own code) and `stime` (the
-kernel), for trimtab with its probes of the backends: medians over the rounds.
+connections; in batches (`POST .../leases:batch`) one request settles a number of leases and acquires as many. The peer
+is a FastAPI router of the same function (`benches/lease/fastapi_router.py`: uvicorn with uvloop and httptools, pydantic
+models, orjson): sticky sessions, least outstanding per capacity, request keys with replay, settled intervals, batches;
+a check of these runs on both before anything is timed. Each router serves {BACKENDS} backends with one thread, on a
+port and on a Unix socket. The load is the same closed loop of 32 connections for both, from a process of its own on
+another core; every round loads both in turn, in each way. CPU time is that of the router process, `utime` (its own
+code) and `stime` (the kernel), for trimtab with its probes of the backends: medians over the rounds.
 
 {result}
 

@@ -126,9 +126,10 @@ class Batched(Connection):
         self.pairs = settled
         self._sent += self.size
         requests = [b'{"settle":{"lease_id":"%s",%s}' % (lease, SETTLE[1:]) for lease in leases]
-        for seq in range(first, self._sent):
-            # Once is enough for a message.
-            requests.append(b'{"acquire":%s}' % self._acquire(seq, settled if seq == first else 0))
+        # Telling once in a message what is settled is enough.
+        requests.extend(
+            b'{"acquire":%s}' % self._acquire(seq, settled if seq == first else 0) for seq in range(first, self._sent)
+        )
         self.socket.sendall(post(b"/leases:batch", b'{"requests":[%s]}' % b",".join(requests)))
 
 
