@@ -6,6 +6,7 @@ use crate::failure_log::FailureSummary;
 use crate::lease_socket::{self, LeaseSocket};
 use crate::plane::Plane;
 use crate::probe;
+use crate::resolve;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
@@ -158,6 +159,9 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     }
     runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
+    for pool in plane.pools.iter().filter(|pool| pool.shared().resolves()) {
+        runtime.spawn(resolve::run(Arc::clone(&plane), Arc::clone(pool)));
+    }
     Ok(DataPlane {
         local_addr,
         plane,

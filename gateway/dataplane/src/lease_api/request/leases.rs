@@ -34,6 +34,8 @@ pub(in crate::lease_api) struct Acquire<'a> {
     pub(in crate::lease_api) expect_version: Option<u64>,
     #[serde(default)]
     pub(in crate::lease_api) settled: Vec<Interval>,
+    /// By which the engine will know the execution.
+    pub(in crate::lease_api) rid: Option<RequestIds>,
     expect_incarnation: Option<Text<'a>>,
 }
 
@@ -87,6 +89,25 @@ impl ObservedVersion {
             Self::Number(number) => Some(*number),
             Self::Text(text) => text.parse().ok(),
         }
+    }
+}
+
+/// The `rid` of one request, or of each in a batch.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(in crate::lease_api) enum RequestIds {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl RequestIds {
+    pub(in crate::lease_api) fn iter(&self) -> impl Iterator<Item = &str> {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+        .iter()
+        .map(String::as_str)
     }
 }
 
