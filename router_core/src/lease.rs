@@ -23,12 +23,6 @@ pub(crate) use ledger::{Entry, Lease, Ledger, Request};
 pub struct LeaseId(NonZeroU64);
 
 impl LeaseId {
-    /// The number whose hexadecimal digits name the lease.
-    #[must_use]
-    pub const fn to_bits(self) -> u64 {
-        self.0.get()
-    }
-
     fn from_handle(handle: Handle) -> Self {
         let number = u64::from(handle.generation) << 32 | u64::from(handle.index);
         Self(NonZeroU64::new(number).expect("generations begin at 1"))

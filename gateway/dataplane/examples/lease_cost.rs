@@ -2,7 +2,7 @@
 //! [connections] [leases]`.
 //!
 //! Raw clients run in the same process on loopback, each a sender with a connection of its own. Only the time of the data
-//! plane's own threads is counted (from the kernel's scheduler statistics), so the clients' share does not matter. Linux
+//! plane's own thread is counted (from the kernel's scheduler statistics), so the clients' share does not matter. Linux
 //! only.
 #![expect(clippy::print_stdout, reason = "an example that reports to a person")]
 
@@ -49,7 +49,7 @@ fn main() {
     plane.shutdown(Duration::from_secs(1));
 }
 
-/// CPU time of all threads of the data plane.
+/// CPU time of all threads of the data plane: it has one.
 fn data_plane_cpu() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();

@@ -146,7 +146,7 @@ impl Members for LeaseView {
         let Self { grant, waited_ms } = self;
         let authority = grant.backend.address.authority();
         object
-            .hexadecimal("\"lease_id\":", grant.lease.to_bits())
+            .letters("\"lease_id\":", &grant.lease.to_hex())
             .text("\"backend\":", &grant.backend.id)
             .number("\"backend_generation\":", grant.backend.reference.generation().into())
             .text("\"authority\":", authority)

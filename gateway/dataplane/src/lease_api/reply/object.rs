@@ -48,14 +48,10 @@ impl Object {
         self.raw("\",")
     }
 
-    /// A member with 16 hexadecimal digits.
-    pub(in crate::lease_api) fn hexadecimal(&mut self, key: &'static str, number: u64) -> &mut Self {
-        let digits: [u8; 16] = std::array::from_fn(|place| {
-            let digit = number >> (60 - 4 * place) & 0xf;
-            b"0123456789abcdef"[usize::try_from(digit).unwrap_or_default()]
-        });
+    /// A member with a text of ASCII letters and digits.
+    pub(in crate::lease_api) fn letters(&mut self, key: &'static str, letters: &[u8]) -> &mut Self {
         self.raw(key).raw("\"");
-        self.0.extend_from_slice(&digits);
+        self.0.extend_from_slice(letters);
         self.raw("\",")
     }
 
@@ -112,7 +108,7 @@ mod tests {
                 .text("\"text\":", text)
                 .texts("\"url\":", "http://", text);
             object
-                .hexadecimal("\"id\":", 0x0123_4567_89ab_cdef)
+                .letters("\"id\":", b"0123456789abcdef")
                 .number("\"number\":", u64::MAX);
             object
                 .optional("\"none\":", None)
