@@ -69,10 +69,10 @@ def bounds(single: dict[str, list[Sample]], peak_mib: dict[str, float]) -> str:
     memory = ", ".join(f"{name} {peak:.0f} MiB" for name, peak in peak_mib.items())
     return "\n".join(
         [
-            f"In single calls over TCP trimtab's own code takes {own:.1f} times less CPU time than FastAPI's. The rest is",
-            "the kernel's, for one receive and one send of each request: with that alone, and no code of ours at all,",
-            f"the ratio would be {bound:.0f}. The larger a batch, the less of either is HTTP, and what is left is reading",
-            "JSON, which is compiled code in both (pydantic, orjson), and routing.",
+            f"In single calls over TCP trimtab's own code takes {own:.1f} times less CPU time than FastAPI's. The rest",
+            "is the kernel's, for one receive and one send of each request: with that alone, and no code of ours",
+            f"at all, the ratio would be {bound:.0f}. The larger a batch, the less of either is HTTP, and what is left",
+            "is reading JSON, which is compiled code in both (pydantic, orjson), and routing.",
             "",
             f"Peak resident memory: {memory}.",
         ]
