@@ -20,6 +20,9 @@ use crate::version::Published;
 /// Intervals in one message at most: one per open request, and a client has few of those.
 const MAX_INTERVALS: usize = 65_536;
 
+/// Sessions of a departed sender that are taken out at once; ticks and new sessions take out the others.
+const ENDED_PER_DEPARTURE: usize = 1024;
+
 impl Pool {
     /// Makes a sender known, with the leases and pins it holds from an earlier router process.
     ///
@@ -41,6 +44,7 @@ impl Pool {
         } else {
             if let Some(old) = self.senders.find(attach.sender) {
                 self.lose_sender(old, "another process of it came");
+                self.forget_departed(ENDED_PER_DEPARTURE);
                 self.lifecycle.check_alive()?;
             }
             self.record(EventKind::SenderAttached {
@@ -48,7 +52,9 @@ impl Pool {
                 owner: attach.owner.to_owned(),
             });
             self.changed();
-            self.senders.insert(attach.sender, attach.incarnation, owner, now)
+            let namespace = self.sessions.open_namespace();
+            self.senders
+                .insert(attach.sender, attach.incarnation, owner, namespace, now)
         };
         let adopted: Vec<_> = attach.held.iter().map(|held| self.adopt_lease(sender, held)).collect();
         let lost = adopted.iter().filter(|lease| lease.is_err()).count();
@@ -135,6 +141,7 @@ impl Pool {
             });
         }
         self.drop_sender(handle, "it detached");
+        self.forget_departed(ENDED_PER_DEPARTURE);
         Ok(())
     }
 
