@@ -64,7 +64,7 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
-        min_ready = None,
+        min_ready = None, lease_socket = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -88,6 +88,7 @@ impl DataPlane {
         engine_key: Option<String>,
         metrics_need_key: bool,
         min_ready: Option<std::collections::HashMap<String, u32>>,
+        lease_socket: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -110,6 +111,7 @@ impl DataPlane {
             control_socket,
             client_key,
             metrics_need_key,
+            lease_socket,
             admin_key,
             engine_key,
             min_ready: min_ready.unwrap_or_default(),

@@ -729,6 +729,7 @@ class DataPlane:
         engine_key: str | None = None,
         metrics_need_key: bool = False,
         min_ready: Mapping[str, int] | None = None,
+        lease_socket: str | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -756,9 +757,10 @@ class DataPlane:
             metrics_need_key: Whether ``/metrics`` asks for the client key as well.
             min_ready: Eligible engines that ``/ready`` asks of a pool, by its name: 1 where none is given, 0 for a pool
                 that is not required.
+            lease_socket: Unix socket on which the lease API is served, too; made with mode 0600, removed at the end.
 
         Raises:
-            StartError: The address cannot be bound.
+            StartError: The address or the socket cannot be bound.
             InvalidRequest: A role or number breaks a rule.
         """
     @property

@@ -102,7 +102,7 @@ class RouterClient:
         """Prepares a client; ``async with`` attaches it.
 
         Args:
-            url: The router, ``http[s]://host:port``.
+            url: The router, ``http[s]://host:port`` or ``unix:///path`` of its lease socket.
             sender: Name of this process among the router's clients, the same after a restart of it.
             owner: The group it belongs to, whose fences and acknowledgements hold for it.
             pool: ``role/model``; not needed when the router has one pool.

@@ -35,6 +35,11 @@ def _timeout(call: Call, policy: RetryPolicy) -> httpx.Timeout:
     return httpx.Timeout(policy.timeout_s, read=policy.timeout_s + call.wait_s)
 
 
+def _local(target: Target, kind: Callable[..., T]) -> T | None:
+    # For a Unix socket; none has httpx make its own. Limits and TLS are those of the transport.
+    return None if target.socket is None else kind(uds=target.socket, limits=_LIMITS, trust_env=False, verify=False)
+
+
 def _fault(error: httpx.TransportError) -> TransportFault:
     return TransportFault(f"{type(error).__name__}: {error}".rstrip(": "))
 
@@ -46,7 +51,12 @@ class SyncTransport:
         self._policy = policy
         # An inherited proxy would answer for the router.
         self._client = httpx.Client(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=target.is_tls
+            base_url=target.url,
+            headers=target.headers,
+            transport=_local(target, httpx.HTTPTransport),
+            limits=_LIMITS,
+            trust_env=False,
+            verify=target.is_tls,
         )
 
     def run(self, steps: Steps[T], pause: Callable[[float], None] = time.sleep) -> T:
@@ -91,7 +101,12 @@ class AsyncTransport:
     def __init__(self, target: Target, policy: RetryPolicy) -> None:
         self._policy = policy
         self._client = httpx.AsyncClient(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=target.is_tls
+            base_url=target.url,
+            headers=target.headers,
+            transport=_local(target, httpx.AsyncHTTPTransport),
+            limits=_LIMITS,
+            trust_env=False,
+            verify=target.is_tls,
         )
 
     async def run(self, steps: Steps[T]) -> T:

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from trimtab.errors import InvalidRequest, RouterUnreachable, Starting, TrimtabError, error_of
 
@@ -38,6 +38,7 @@ T = TypeVar("T")
 MAX_WAIT_S = 30.0
 """The longest wait of one call; longer ones are asked for again, with the same key."""
 
+_UNIX = "unix://"
 _MAYBE_LATER = (502, 503, 504)
 _OK, _MULTIPLE_CHOICES = 200, 300
 
@@ -113,9 +114,19 @@ class RetryPolicy:
 
 
 class Target:
-    """A router's base URL and the admin key for it. The key shows in no text that is made of it."""
+    """A router's base URL and the admin key for it. The key shows in no text that is made of it.
+
+    Attributes:
+        url: What paths are appended to.
+        socket: The path of a Unix socket that is to be connected to instead of the host in ``url``.
+        is_tls: Whether the router speaks TLS.
+        headers: Sent with every call.
+    """
 
     def __init__(self, url: str, key: str | None) -> None:
+        self.socket: str | None = None
+        if url.startswith(_UNIX):
+            self.socket, url = _socket_of(url), "http://localhost"
         try:
             parts = urlsplit(url)
             usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -123,7 +134,7 @@ class Target:
             usable = False
         # The URL itself is not repeated: it is the wrong one, and may be wrong by a password.
         if not usable or parts.username is not None or parts.query or parts.fragment or parts.path.strip("/"):
-            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] and nothing else")
+            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] or unix:///path")
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
             raise InvalidRequest("the admin key is refused: it must be one or more visible ASCII characters")
         self.url = f"{parts.scheme}://{parts.netloc}"
@@ -132,7 +143,14 @@ class Target:
         self.headers: Mapping[str, str] = {} if key is None else {"Authorization": f"Bearer {key}"}
 
     def __repr__(self) -> str:
-        return f"Target({self.url!r})"
+        return f"Target({self.url if self.socket is None else _UNIX + self.socket!r})"
+
+
+def _socket_of(url: str) -> str:
+    path = unquote(url.removeprefix(_UNIX))
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise InvalidRequest("the router's URL is refused: a Unix socket is unix:///path, with an absolute path")
+    return path
 
 
 def pool_path(pool: str, *names: str) -> str:

@@ -6,6 +6,7 @@
 //! needs the admin key.
 
 use crate::abort;
+use crate::access::Origin;
 use crate::answer::Answer;
 use crate::body::Outgoing;
 use crate::error::{Code, Failure};
@@ -44,7 +45,10 @@ pub(crate) async fn answer(
     match target(&read(body).await?)? {
         Target::One(id) => abort_one(plane, role, &id).await,
         Target::All => {
-            plane.access.check_admin(&parts.headers).map_err(Failure::denied)?;
+            plane
+                .access
+                .check_admin(&parts.headers, Origin::Listener)
+                .map_err(Failure::denied)?;
             plane.access.strip(&mut parts.headers);
             abort_all(plane, role, &parts.headers).await
         }

@@ -23,6 +23,8 @@ pub struct Config {
     pub client_key: Option<String>,
     /// Whether `/metrics` asks for the client key as well. Default no: scrapers seldom have keys.
     pub metrics_need_key: bool,
+    /// Unix socket for the lease API, beside the listener; made with mode 0600 and removed at the end. Default none.
+    pub lease_socket: Option<PathBuf>,
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
     /// API is served only while the listener is bound to loopback. It opens what the client key opens, too.
     pub admin_key: Option<String>,
@@ -50,6 +52,7 @@ impl Config {
             control_socket: None,
             client_key: None,
             metrics_need_key: false,
+            lease_socket: None,
             admin_key: None,
             engine_key: None,
             min_ready: HashMap::new(),
@@ -73,6 +76,7 @@ impl fmt::Debug for Config {
             .field("port", &self.port)
             .field("roles", &self.roles)
             .field("control_socket", &self.control_socket)
+            .field("lease_socket", &self.lease_socket)
             // Never its text: this ends up in logs.
             .field("client_key", &self.client_key.as_ref().map(|_| "(set)"))
             .field("metrics_need_key", &self.metrics_need_key)

@@ -25,6 +25,7 @@ mod headers;
 mod in_flight;
 mod json;
 mod lease_api;
+mod lease_socket;
 mod link;
 mod loads;
 pub mod model_state;

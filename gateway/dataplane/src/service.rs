@@ -1,6 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 use crate::abort_request;
+use crate::access::Origin;
 use crate::answer::Answer;
 use crate::attempt::{Attempts, Started};
 use crate::body::Received;
@@ -66,13 +67,14 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
             let answer = execute(connection, &plane.roles[role], endpoint, request).await;
             (answer, endpoint.is_openai())
         }
-        // Boxed, like the next, so that its state does not grow that of every proxied request.
+        // Boxed, so that its state does not grow that of every proxied request.
         Route::Abort { role } => (
             Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
             false,
         ),
         Route::OpenApi => (Ok(openapi::document()), false),
-        Route::Leases => return Box::pin(serve_leases(connection, request)).await,
+        // Not boxed: its state is smaller than that of a proxied request.
+        Route::Leases => return serve_leases(connection, request).await,
         Route::Live => (Ok(ready::live()), false),
         Route::Ready => (Ok(ready::ready(plane)), false),
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
@@ -94,11 +96,11 @@ fn refuse(connection: &Connection, failure: Failure, openai: bool) -> Response<A
 }
 
 async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
-    let (response, closes) = lease_api::answer(&connection.plane, request).await;
+    let (response, closes) = lease_api::answer(&connection.plane, request, Origin::Listener).await;
     if closes {
         connection.signals.linger();
     }
-    response
+    response.map(Answer::full)
 }
 
 fn unknown_role(path: &str, plane: &Plane) -> Failure {

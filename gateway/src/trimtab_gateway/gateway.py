@@ -163,6 +163,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         host=config.host,
         port=config.port,
         control_socket=str(control_socket),
+        lease_socket=config.lease_socket,
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
         connect_timeout_s=config.connect_timeout_s,

@@ -1,7 +1,6 @@
 //! The description of the API, as a document that is kept by hand and checked by a test.
 
-use super::reply::bytes;
-use crate::answer::Answer;
+use super::reply::{Answer, bytes};
 use ::bytes::Bytes;
 use http::{Response, StatusCode};
 

@@ -18,6 +18,7 @@ from trimtab_gateway.config.rules import (
     check_model_name,
     check_role_name,
     check_seconds,
+    check_socket_path,
     without_user_info,
 )
 
@@ -187,6 +188,7 @@ class GatewayConfig:
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
         metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+        lease_socket: Path of a Unix socket on which the lease API is served, too.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -206,6 +208,7 @@ class GatewayConfig:
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
     metrics_need_key: bool = False
+    lease_socket: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -227,6 +230,8 @@ class GatewayConfig:
             raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
+        if self.lease_socket is not None:
+            check_socket_path("lease_socket", self.lease_socket)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
         durations = ("connect_timeout_s", "engine_keepalive_s", "abort_grace_s", "probe_interval_s", "probe_timeout_s")
