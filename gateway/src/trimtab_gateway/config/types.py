@@ -83,6 +83,10 @@ class ModelConfig:
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
+        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
+            that still fit, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
     """
 
     name: str
@@ -94,6 +98,9 @@ class ModelConfig:
     on_ambiguous: Literal["settle", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
+    recovery: Literal["adopt", "restart"] = "adopt"
+    unhealthy_budget_s: float | None = None
+    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -106,6 +113,10 @@ class ModelConfig:
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
+        check_choice("recovery", self.recovery, ("adopt", "restart"))
+        if self.unhealthy_budget_s is not None:
+            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
+        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
