@@ -146,9 +146,7 @@ class Attachment:
 
     def _introduce(self, **members: Any) -> Steps[dict[str, Any]]:
         body = {"sender": self._sender, "owner": self._owner, "incarnation": self.numbers.incarnation, **members}
-        answer = yield from exchange(
-            Call("POST", pool_path(self._pool, "senders"), body), self._policy, time.monotonic
-        )
+        answer = yield from exchange(Call("POST", pool_path(self._pool, "senders"), body), self._policy, time.monotonic)
         return answer
 
     def _enter(self, answer: dict[str, Any]) -> None:

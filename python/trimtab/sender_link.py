@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,7 +43,18 @@ from trimtab.holdings import Epoch
 from trimtab.lease_record import RouterLease
 from trimtab.sequence import incarnation
 from trimtab.transport import SyncTransport
-from trimtab.wire import MAX_WAIT_S, Call, Pause, RetryPolicy, Steps, Target, exchange, pool_path, without_nones
+from trimtab.wire import (
+    MAX_WAIT_S,
+    Batched,
+    Call,
+    Pause,
+    RetryPolicy,
+    Steps,
+    Target,
+    exchange,
+    pool_path,
+    without_nones,
+)
 
 __all__ = ["AcquireRequest", "SenderLink"]
 
@@ -92,7 +103,12 @@ class SenderLink:
         self._attachment = attachment
         self._leaving.clear()
         self._transport = SyncTransport(self.target, self.policy)
-        self._heartbeat = Heartbeat(self._beat, attachment.ttl_s / 4, name=f"trimtab-heartbeat-{self.sender}")
+        self._heartbeat = Heartbeat(
+            self._beat,
+            attachment.ttl_s / 4,
+            name=f"trimtab-heartbeat-{self.sender}",
+            retry_s=self.policy.max_delay_s,
+        )
 
     def leave(self) -> None:
         """Carries through what was left behind, and detaches, with one attempt for each. Idempotent."""
@@ -176,10 +192,13 @@ class SenderLink:
             session=request.session,
             expect_version=request.expect_version,
             exclude=list(request.exclude),
-            wait_ms=int(wait_s * 1000),
             **self._identity(epoch),
         )
-        return Call("POST", self._path("leases"), body, wait_s)
+        waiting = {**body, "wait_ms": int(wait_s * 1000)}
+        return Call("POST", self._path("leases"), waiting, wait_s, self._batched("acquire", body))
+
+    def _batched(self, operation: str, members: Mapping[str, Any]) -> Batched:
+        return Batched(self._path("leases:batch"), operation, members)
 
     def _identity(self, epoch: Epoch) -> dict[str, Any]:
         """Whose call it is, what the router may forget, and which start of the router it is meant for."""
@@ -242,8 +261,9 @@ class SenderLink:
                 raise RouterRestarted(_lost(lease, held.lost))
             name = lease.id if held is None else held.id
             body = {**(lease.settlement or {"outcome": "ambiguous"}), **self._identity(epoch)}
+            batched = self._batched("settle", {**body, "lease_id": name})
             try:
-                yield from self._exchange(Call("POST", self._path("leases", name, "settle"), body))
+                yield from self._exchange(Call("POST", self._path("leases", name, "settle"), body, batched=batched))
             except _UNKNOWN:
                 yield from attachment.rejoin(epoch)
             else:

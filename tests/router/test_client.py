@@ -325,8 +325,9 @@ async def test_numbers_are_contiguous_over_clients_and_tasks(router: RunningRout
                 pass
 
         await asyncio.gather(*(run(api) for api in (one, two) for _ in range(20)))
-        bodies = [json.loads(message.body) for message in relay.messages if message.line.endswith("/leases")]
-        assert sorted(body["seq"] for body in bodies) == list(range(1, 41))
+        batches = [json.loads(message.body) for message in relay.messages if message.line.endswith("/leases:batch")]
+        acquires = [each["acquire"] for batch in batches for each in batch["requests"] if "acquire" in each]
+        assert sorted(acquire["seq"] for acquire in acquires) == list(range(1, 41))
         assert len(router.pool.statistics().senders) == 1
     assert router.pool.statistics().senders == []
 

@@ -25,6 +25,7 @@ class RestartingRouter:
 
     def __init__(self) -> None:
         self.port = 0
+        self.starts = 0
         self.start()
 
     @property
@@ -45,6 +46,7 @@ class RestartingRouter:
             probe_interval_s=3600.0,
         )
         self.port = self.plane.port
+        self.starts += 1
 
     def add_backend(self, number: int) -> None:
         """Registers an engine that nobody contacts."""
@@ -149,6 +151,23 @@ async def test_idle_sessions_keep_their_place(restarting: RestartingRouter) -> N
         async with api.lease("b") as again:
             assert (again.backend_id, again.sticky) == (placed.backend_id, True)
         assert restarting.pool.statistics().sessions == 2
+
+
+async def test_a_batch_meets_another_start(restarting: RestartingRouter) -> None:
+    """Acquires and settlements that go out together are each sent again to the new start."""
+    async with client(restarting.url) as api:
+
+        async def one(number: int) -> None:
+            async with api.lease(f"s{number}"):
+                if number == 0:
+                    await asyncio.to_thread(restarting.restart)
+                    restarting.publish(1)
+                else:
+                    await wait_until(lambda: restarting.starts == 2, "the router is back")
+
+        await asyncio.gather(*(one(number) for number in range(16)))
+    statistics = restarting.pool.statistics()
+    assert (statistics.outcomes["completed"], statistics.outstanding) == (16, 0)
 
 
 async def test_parked_acquires_wait_on(restarting: RestartingRouter) -> None:
@@ -295,15 +314,12 @@ async def test_two_clients_of_one_sender(restarting: RestartingRouter) -> None:
 
 async def test_a_settlement_left_behind_finds_the_new_start(restarting: RestartingRouter) -> None:
     """The router was away when the execution ended: the thread behind settles it at the next start."""
-    retry = RetryPolicy(horizon_s=0.1, first_delay_s=0.01)
+    retry = RetryPolicy(horizon_s=0.1, first_delay_s=0.01, max_delay_s=0.05)
     async with client(restarting.url, retry=retry) as api:
         async with api.lease("s") as lease:
             lease.settle("completed", output_tokens=3)
             await asyncio.to_thread(restarting.stop)
         restarting.start()
         restarting.publish(1)
-        async with api.lease():
-            pass
-        api._link._beat()
-        assert restarting.pool.statistics().output_tokens == 3
+        await wait_until(lambda: restarting.pool.statistics().output_tokens == 3, "it arrives")
     assert restarting.pool.statistics().outstanding == 0
