@@ -6,8 +6,8 @@ calls of one turn wait for its end, and go out together as ``leases:batch``; a c
 nobody ever waits for others to come.
 
 Nothing else changes for a caller. Each operation of a batch has its own key and its own answer, so it is repeated,
-refused and abandoned alone. A batch never waits, since it would for the longest wait in it: an acquire that may wait and
-is not granted at once asks again alone, with the same key. A batch that is refused as a whole, because one of it is
+refused and abandoned alone. A batch never waits, since it would for the longest wait in it: an acquire that may wait
+and is not granted at once asks again alone, with the same key. A batch that is refused as a whole, because one of it is
 malformed, is sent one by one, so that the one at fault is told, and nobody else.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -83,6 +83,13 @@ def restarting() -> Iterator[RestartingRouter]:
 def client(url: str, **options: Any) -> RouterClient:
     """A client of the trainer's owner, quick to ask again."""
     return RouterClient(url, **{"sender": "rollout/0", "owner": "train", "key": KEY, "retry": FAST, **options})
+
+
+async def hold(api: RouterClient, *meanwhile: Callable[[], object]) -> None:
+    """One execution, during which something happens."""
+    async with api.lease("s"):
+        for happens in meanwhile:
+            happens()
 
 
 async def test_held_leases_are_adopted(restarting: RestartingRouter) -> None:
@@ -195,8 +202,7 @@ async def test_nothing_is_granted_before_the_first_version(restarting: Restartin
     async with client(restarting.url) as api, api.lease():
         restarting.restart()
         with pytest.raises(trimtab.NotServing):
-            async with api.lease():
-                pass
+            await hold(api)
         assert restarting.pool.statistics().outstanding == 1
 
 
@@ -204,13 +210,9 @@ async def test_another_version_is_no_place_for_a_lease(restarting: RestartingRou
     """The weights changed before the sender was back: its result must not be used, and the pool says so too."""
     async with client(restarting.url) as api:
         with pytest.raises(trimtab.RouterRestarted, match=r"did not adopt it \(unknown_lease.*must not be used"):
-            async with api.lease("s") as lease:
-                restarting.restart()
-                restarting.publish(2)
-                lease.settle("completed")
+            await hold(api, restarting.restart, lambda: restarting.publish(2))
         with pytest.raises(trimtab.PoolFailed, match="presented after a restart"):
-            async with api.lease():
-                pass
+            await hold(api)
     assert "presented after a restart" in str(restarting.pool.statistics().failure)
 
 
@@ -218,9 +220,7 @@ async def test_a_pool_that_settles_goes_on(restarting: RestartingRouter) -> None
     """With ``on_ambiguous = settle`` the one result is lost, its caller is told, and the others go on."""
     async with client(restarting.url) as api:
         with pytest.raises(trimtab.RouterRestarted, match="must not be used"):
-            async with api.lease("s"):
-                restarting.restart(on_ambiguous="settle")
-                restarting.publish(2)
+            await hold(api, lambda: restarting.restart(on_ambiguous="settle"), lambda: restarting.publish(2))
         async with api.lease("s") as lease:
             assert lease.weight_version == 2
 
@@ -229,45 +229,42 @@ async def test_areal_61g_recovery_by_restart(restarting: RestartingRouter) -> No
     """6.1 (g): with ``recovery = restart`` nothing is adopted, and a restart of the router is the end of the pool."""
     async with client(restarting.url) as api:
         with pytest.raises(trimtab.RouterRestarted, match="must not be used"):
-            async with api.lease():
-                restarting.restart(recovery="restart")
+            await hold(api, lambda: restarting.restart(recovery="restart"))
         with pytest.raises(trimtab.PoolFailed):
-            async with api.lease():
-                pass
+            await hold(api)
 
 
 async def test_a_pool_that_failed_meanwhile(restarting: RestartingRouter) -> None:
     """Another sender's loss came first: this one's leases are lost with the pool."""
     async with client(restarting.url) as api:
         with pytest.raises(trimtab.RouterRestarted, match="its pool is over"):
-            async with api.lease():
-                restarting.restart()
-                restarting.pool.fail("another one was lost")
+            await hold(api, restarting.restart, lambda: restarting.pool.fail("another one was lost"))
 
 
 async def test_the_exception_of_the_caller_comes_first(restarting: RestartingRouter) -> None:
     """A lost lease does not hide why the caller's block ended."""
+
+    def reset() -> None:
+        raise ConnectionResetError
+
     async with client(restarting.url) as api:
-        context = api.lease()
         with pytest.raises(ConnectionResetError):
-            async with context:
-                restarting.restart(recovery="restart")
-                raise ConnectionResetError
+            await hold(api, lambda: restarting.restart(recovery="restart"), reset)
+        assert restarting.pool.state == "failed"
 
 
 async def test_backends_are_waited_for(restarting: RestartingRouter) -> None:
     """Engines that a controller registers are announced again after the senders came: their leases are not lost."""
-    async with client(restarting.url) as api:
-        async with api.lease("a"), api.lease("b") as second:
-            assert second.backend_id == "e1"
-            restarting.restart(backends=1)
-            closing = asyncio.create_task(api.close_session("nothing"))
-            done, _ = await asyncio.wait([closing], timeout=0.05)
-            assert not done
-            assert restarting.pool.statistics().senders == []
-            restarting.add_backend(1)
-            await closing
-            assert restarting.pool.statistics().outstanding == 2
+    async with client(restarting.url) as api, api.lease("a"), api.lease("b") as second:
+        assert second.backend_id == "e1"
+        restarting.restart(backends=1)
+        closing = asyncio.create_task(api.close_session("nothing"))
+        done, _ = await asyncio.wait([closing], timeout=0.05)
+        assert not done
+        assert restarting.pool.statistics().senders == []
+        restarting.add_backend(1)
+        await closing
+        assert restarting.pool.statistics().outstanding == 2
     assert restarting.pool.statistics().outcomes["completed"] == 2
 
 
@@ -276,26 +273,26 @@ async def test_backends_are_not_waited_for_for_ever(restarting: RestartingRouter
     retry = RetryPolicy(horizon_s=0.2, first_delay_s=0.01)
     async with client(restarting.url, retry=retry) as api:
         with pytest.raises(trimtab.RouterRestarted, match="unknown_backend"):
-            async with api.lease("a") as lease:
-                assert lease.backend_id == "e0"
-                restarting.restart(backends=0, on_ambiguous="settle")
+            await hold(api, lambda: restarting.restart(backends=0, on_ambiguous="settle"))
 
 
 async def test_a_sender_that_was_silent_for_too_long(restarting: RestartingRouter) -> None:
-    """The same router has lost the sender: what it held is ambiguous there, is not presented again, and work goes on."""
+    """The same router has lost the sender: what it held is ambiguous there, is not presented again; work goes on."""
     restarting.restart(on_ambiguous="settle")
     restarting.publish(1)
+
+    def lose() -> None:
+        # As its TTL would do; another process that came and went is quicker.
+        restarting.pool.attach_sender("rollout/0", "another", "train")
+        restarting.pool.detach_sender("rollout/0", "another")
+
     async with client(restarting.url) as api:
-        with pytest.raises(trimtab.RouterRestarted, match="silent for too long.*must not be used"):
-            async with api.lease("s") as lease:
-                me = restarting.pool.statistics().senders[0].incarnation
-                # Only another process of it is lost at once.
-                restarting.pool.attach_sender("rollout/0", "another", "train")
-                restarting.pool.detach_sender("rollout/0", "another")
-                lease.settle("completed")
-        async with api.lease("s"):
-            (sender,) = restarting.pool.statistics().senders
-            assert (sender.incarnation, sender.held) == (me, 1)
+        (sender,) = restarting.pool.statistics().senders
+        with pytest.raises(trimtab.RouterRestarted, match=r"silent for too long.*must not be used"):
+            await hold(api, lose)
+        await hold(api)
+        (again,) = restarting.pool.statistics().senders
+        assert (again.incarnation, again.held) == (sender.incarnation, 0)
     outcomes = restarting.pool.statistics().outcomes
     assert (outcomes["ambiguous"], outcomes["completed"]) == (1, 1)
 

@@ -6,9 +6,8 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 import trimtab
 from tests.support.ports import free_ports
+from tests.support.serve import COMMAND
 from tests.support.waiting import wait_until
 from trimtab import RouterAdmin, RouterClient, SyncRouterClient
 from trimtab.testing import ScriptedEngine
@@ -47,11 +47,9 @@ class Gateway:
 
     def start(self) -> None:
         """Spawns it; it is ready some time later."""
-        command = [Path(sys.executable).with_name("trimtab"), "serve", "--config", self._config, "--port"]
+        command = [*COMMAND, "--config", str(self._config), "--port", str(self.port)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self.port)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def kill(self) -> None:
         """SIGKILL: nothing is said to anybody."""
@@ -81,6 +79,13 @@ def engines() -> Iterator[list[ScriptedEngine]]:
     """Two engines that run version 1."""
     with ScriptedEngine(weight_version=1) as one, ScriptedEngine(weight_version=1) as two:
         yield [one, two]
+
+
+async def hold(api: RouterClient, *meanwhile: Callable[[], object]) -> None:
+    """One execution, during which something happens."""
+    async with api.lease("s"):
+        for happens in meanwhile:
+            happens()
 
 
 async def test_a_killed_gateway_adopts_what_its_clients_hold(tmp_path: Path, engines: list[ScriptedEngine]) -> None:
@@ -126,12 +131,9 @@ async def test_recovery_by_restart(tmp_path: Path, engines: list[ScriptedEngine]
         await asyncio.to_thread(gateway.publish, 1)
         async with RouterClient(gateway.url, sender="loop/0", owner="train", retry=RETRY) as api:
             with pytest.raises(trimtab.RouterRestarted, match="must not be used"):
-                async with api.lease("s"):
-                    gateway.kill()
-                    gateway.start()
+                await hold(api, gateway.kill, gateway.start)
             with pytest.raises(trimtab.PoolFailed, match="presented after a restart"):
-                async with api.lease("s"):
-                    pass
+                await hold(api)
         status = await asyncio.to_thread(gateway.status)
         assert status["failure"]["message"].startswith("1 leases that sender loop/0 presented after a restart")
     finally:

@@ -117,6 +117,10 @@ class ModelConfig:
         if self.unhealthy_budget_s is not None:
             check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
         check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
+            raise ConfigError(
+                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
+            )
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
