@@ -75,15 +75,20 @@ class Coalescer:
 
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, []
-        wanted = [waiting for waiting in turn if not waiting.answer.done()]
-        if len(wanted) == 1:
-            wanted[0].answer.set_result(None)
-            return
-        for first in range(0, len(wanted), MAX_BATCH):
-            batch = wanted[first : first + MAX_BATCH]
-            task = asyncio.get_running_loop().create_task(self._carry_out(batch))
-            self._batches.add(task)
-            task.add_done_callback(partial(self._end_batch, batch))
+        by_path: dict[str, list[_Waiting]] = {}
+        for waiting in _unanswered(turn):
+            by_path.setdefault(waiting.batched.path, []).append(waiting)
+        for wanted in by_path.values():
+            if len(wanted) == 1:
+                wanted[0].answer.set_result(None)
+                continue
+            for first in range(0, len(wanted), MAX_BATCH):
+                self._begin_batch(wanted[first : first + MAX_BATCH])
+
+    def _begin_batch(self, batch: Sequence[_Waiting]) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(batch))
+        self._batches.add(task)
+        task.add_done_callback(partial(self._end_batch, batch))
 
     def _end_batch(self, batch: Sequence[_Waiting], task: asyncio.Task[None]) -> None:
         self._batches.discard(task)

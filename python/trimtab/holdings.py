@@ -18,7 +18,7 @@ from trimtab.lease_record import RouterLease
 __all__ = ["Epoch", "Held", "Holdings"]
 
 MAX_PINS = 10_000
-"""Sessions whose place is remembered; the one that was placed first makes room. A lost pin costs a prefill."""
+"""Sessions whose place is remembered; the one that ran least lately makes room. A lost pin costs a prefill."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Holdings:
                 return False
             self._held[number] = Held(lease, lease.id, epoch.router)
             if lease.session is not None:
+                self._pins.pop(lease.session, None)
                 self._pins[lease.session] = lease.backend_id
                 if len(self._pins) > MAX_PINS:
                     del self._pins[next(iter(self._pins))]

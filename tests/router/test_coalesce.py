@@ -193,7 +193,23 @@ async def test_a_fault_is_everybodys() -> None:
     assert results[0] is not results[1]
 
 
-def acquire(number: int) -> Call:
+async def test_each_pool_has_its_own_batch() -> None:
+    """Operations on two pools never meet in one request; one that is alone at its pool goes alone."""
+    sent: list[tuple[str, int]] = []
+
+    async def send(call: Call) -> Reply:
+        assert call.body is not None
+        requests = call.body.get("requests", [call.body])
+        sent.append((call.path, len(requests)))
+        return Reply(200, {"results": [{"status": 200, "body": {}} for _ in requests]})
+
+    coalescer = Coalescer(send)
+    calls = [acquire(1, "a"), acquire(2, "b"), acquire(3, "a"), acquire(4, "c"), acquire(5, "b")]
+    await asyncio.gather(*(coalescer.send(call) for call in calls))
+    assert sorted(sent) == [("a/leases", 2), ("b/leases", 2), ("c", 1)]
+
+
+def acquire(number: int, pool: str = "") -> Call:
     """An acquire that may go with others."""
     body = {"seq": number, "settled": [[1, 9]]}
-    return Call("POST", "/leases", body, batched=Batched("/leases:batch", "acquire", body))
+    return Call("POST", pool, body, batched=Batched(f"{pool}/leases", "acquire", body))

@@ -223,6 +223,7 @@ async def test_a_pool_that_settles_goes_on(restarting: RestartingRouter) -> None
             await hold(api, lambda: restarting.restart(on_ambiguous="settle"), lambda: restarting.publish(2))
         async with api.lease("s") as lease:
             assert lease.weight_version == 2
+        assert restarting.pool.statistics().outcomes["ambiguous"] == 1
 
 
 async def test_areal_61g_recovery_by_restart(restarting: RestartingRouter) -> None:

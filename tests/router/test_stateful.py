@@ -41,6 +41,8 @@ REQUESTS = st.lists(st.tuples(st.sampled_from(sorted(SENDERS)), st.sampled_from(
 EXAMPLES = int(os.environ.get("TRIMTAB_STATEFUL_EXAMPLES", "2500"))
 STEPS = 50
 STEPS_ON_AVERAGE = 40
+# Hypothesis remembers every example of a run, in hundreds of megabytes for a thousand.
+EXAMPLES_PER_RUN = 500
 
 TTL_S = 10.0
 FOREVER_S = 1e9
@@ -417,10 +419,14 @@ class PoolMachine(RuleBasedStateMachine):
 def test_pool() -> None:
     """So many steps, and the invariants after each of them."""
     PoolMachine.steps = 0
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis leaves it untyped
-        PoolMachine,
-        settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    for first in range(0, EXAMPLES, EXAMPLES_PER_RUN):
+        run_state_machine_as_test(
+            PoolMachine,
+            settings=settings(
+                max_examples=min(EXAMPLES_PER_RUN, EXAMPLES - first),
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
     assert PoolMachine.steps >= EXAMPLES * STEPS_ON_AVERAGE

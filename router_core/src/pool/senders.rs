@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::EventKind;
 use crate::fence::check_name;
 use crate::interval::Interval;
-use crate::lease::{Lease, LeaseId, Request, Unresolved};
+use crate::lease::{Lease, LeaseId, Outcome, Request, Unresolved};
 use crate::select::PickReason;
 use crate::sender::{Answer, Attach, Attached, HeldLease, Record, SenderStatus};
 use crate::session::Name;
@@ -50,7 +50,7 @@ impl Pool {
             self.changed();
             self.senders.insert(attach.sender, attach.incarnation, owner, now)
         };
-        let adopted: Vec<_> = attach.held.iter().map(|held| self.adopt_lease(sender, held)).collect();
+        let adopted: Vec<_> = attach.held.iter().map(|held| self.take_over(sender, held)).collect();
         let lost = adopted.iter().filter(|lease| lease.is_err()).count();
         if lost > 0 {
             self.note_uncertain(Cause::LeasesLost {
@@ -156,6 +156,18 @@ impl Pool {
     /// Takes the leases that became ambiguous since the last call and stay counted; see [`Unresolved`].
     pub fn take_unresolved(&mut self) -> Vec<Unresolved> {
         std::mem::take(&mut self.unresolved)
+    }
+
+    /// Adopts a lease of an earlier router process, or takes it for ambiguous: its number is refused from now on, and it
+    /// is counted once, however often it is presented.
+    fn take_over(&mut self, sender: Handle, held: &HeldLease<'_>) -> Result<LeaseId, Error> {
+        let is_known = self.senders.at(sender).settled.contains(held.seq);
+        let adopted = self.adopt_lease(sender, held);
+        if adopted.is_err() && !is_known {
+            self.note_settled(sender, (held.seq, held.seq));
+            self.totals.outcomes.add(Outcome::Ambiguous);
+        }
+        adopted
     }
 
     /// Takes over a lease of an earlier router process, if everything about it still holds.
