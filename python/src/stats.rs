@@ -140,11 +140,6 @@ impl PoolStatistics {
     }
 
     #[getter]
-    fn unresolved(&self) -> u32 {
-        self.snapshot.control.unresolved
-    }
-
-    #[getter]
     fn picks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (reason, count) in self.snapshot.picks.iter() {
@@ -271,6 +266,11 @@ impl PoolStatistics {
     #[getter]
     fn version_mismatches(&self) -> u64 {
         self.version_mismatches
+    }
+
+    #[getter]
+    fn unresolved(&self) -> u32 {
+        self.snapshot.control.unresolved
     }
 
     #[getter]

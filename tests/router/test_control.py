@@ -268,7 +268,7 @@ def test_a_joining_backend_is_pending_until_it_runs_the_version() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"on_ambiguous": "resolve"},
+        {"on_ambiguous": "retry"},
         {"on_drain_timeout": "wait"},
         {"sender_ttl_s": 0.0},
         {"recovery": "forget"},

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::failure_log::FailureSummary;
 use crate::plane::Plane;
 use crate::probe;
+use crate::resolve;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
@@ -125,6 +126,9 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     let plane = Plane::new(config, local_addr, watcher.clone(), runtime.handle().clone())?;
     runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
+    for pool in plane.pools.iter().filter(|pool| pool.shared().resolves()) {
+        runtime.spawn(resolve::run(Arc::clone(&plane), Arc::clone(pool)));
+    }
     Ok(DataPlane {
         local_addr,
         plane,

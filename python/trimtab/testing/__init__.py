@@ -33,7 +33,7 @@ def serving_pool(
     *,
     version: int | None = 1,
     owners: Iterable[str] = ("train", "eval"),
-    on_ambiguous: Literal["settle", "fail_pool"] = "fail_pool",
+    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "fail_pool",
     session_ttl_s: float = 3600.0,
     sender_ttl_s: float = 120.0,
     clock: VirtualClock | None = None,

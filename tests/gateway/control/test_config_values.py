@@ -198,7 +198,7 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("max_concurrent", 0),
         ("max_concurrent", "1"),
         ("versioned", 1),
-        ("on_ambiguous", "resolve"),
+        ("on_ambiguous", "ignore"),
         ("on_ambiguous", True),
         ("on_drain_timeout", "ignore"),
         ("sender_ttl_s", 0),

@@ -33,9 +33,10 @@ use crate::answer::Answer;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
+use crate::upstream::Upstreams;
 use auth::AdminKey;
 use error::{Problem, Refusal};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use memory::Memory;
 use parking_lot::Mutex;
@@ -55,6 +56,8 @@ pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
     access: AdminKey,
+    /// What the engines ask of us.
+    engine_key: Option<HeaderValue>,
     pools: Vec<ApiPool>,
     phase: watch::Receiver<Phase>,
 }
@@ -64,6 +67,7 @@ struct ApiPool {
     role: String,
     model: String,
     shared: Arc<SharedPool>,
+    upstreams: Arc<Upstreams>,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -86,6 +90,7 @@ impl LeaseApi {
         roles: &[Role],
         local: SocketAddr,
         phase: watch::Receiver<Phase>,
+        engine_key: Option<HeaderValue>,
     ) -> Result<Self, String> {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
@@ -97,6 +102,7 @@ impl LeaseApi {
                     role: role.name.clone(),
                     model: model.name.clone(),
                     shared,
+                    upstreams: Arc::clone(&model.upstreams),
                     memory,
                 });
             }
@@ -104,6 +110,7 @@ impl LeaseApi {
         Ok(Self {
             incarnation: new_incarnation(),
             access: AdminKey::new(key, local)?,
+            engine_key,
             pools,
             phase,
         })

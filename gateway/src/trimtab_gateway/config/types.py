@@ -80,7 +80,8 @@ class ModelConfig:
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
         versioned: Grant nothing before a controller has published a first weight version.
-        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``resolve`` finds
+            out when its engine no longer has it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
         recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
@@ -95,7 +96,7 @@ class ModelConfig:
     session_cap: int = 1_000_000
     max_concurrent: int | None = None
     versioned: bool = False
-    on_ambiguous: Literal["settle", "fail_pool"] = "settle"
+    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
     recovery: Literal["adopt", "restart"] = "adopt"
@@ -110,7 +111,7 @@ class ModelConfig:
         if self.max_concurrent is not None:
             check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
         check_bool("versioned", self.versioned)
-        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
+        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
         check_choice("recovery", self.recovery, ("adopt", "restart"))
