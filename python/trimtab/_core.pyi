@@ -127,6 +127,7 @@ class ParkedAcquire:
 
         Raises:
             PoolFailed, PoolClosed, SessionClosed, UnknownSender: Waiting is over, and in vain.
+            UnknownLease: It was granted, and given back unused when its sender was lost.
             InvalidRequest: The wait ended before.
         """
     def give_up(self) -> Lease:
