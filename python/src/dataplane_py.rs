@@ -183,6 +183,17 @@ impl DataPlane {
             .collect()
     }
 
+    fn engine_notes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let to_dict = |note: dataplane::EngineNote| {
+            let dict = PyDict::new(py);
+            dict.set_item("pool", note.pool)?;
+            dict.set_item("backend", note.backend)?;
+            dict.set_item("note", note.note)?;
+            Ok(dict)
+        };
+        self.inner.engine_notes().into_iter().map(to_dict).collect()
+    }
+
     #[pyo3(signature = (grace_s = 5.0))]
     fn shutdown(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
         let grace = Duration::try_from_secs_f64(grace_s)

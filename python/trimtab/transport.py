@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from trimtab.coalesce import Coalescer
 from trimtab.wire import Call, Pause, Reply, RetryPolicy, Steps, Target, TransportFault
 
 try:
@@ -75,7 +76,7 @@ class SyncTransport:
                 except httpx.TransportError as error:
                     step = steps.throw(_fault(error))
                 else:
-                    step = steps.send(Reply(reply.status_code, reply.content))
+                    step = steps.send(Reply.read(reply.status_code, reply.content))
         except StopIteration as end:
             result: T = end.value
             return result
@@ -96,7 +97,10 @@ class SyncTransport:
 
 
 class AsyncTransport:
-    """Carries out steps on the event loop; belongs to the loop that uses it first."""
+    """Carries out steps on the event loop; belongs to the loop that uses it first.
+
+    Calls that callers make in one turn of the loop are sent together, when they can be.
+    """
 
     def __init__(self, target: Target, policy: RetryPolicy) -> None:
         self._policy = policy
@@ -108,6 +112,7 @@ class AsyncTransport:
             trust_env=False,
             verify=target.is_tls,
         )
+        self._coalescer = Coalescer(self._send)
 
     async def run(self, steps: Steps[T]) -> T:
         """The end of ``steps``, or what they raise."""
@@ -119,19 +124,27 @@ class AsyncTransport:
                     step = next(steps)
                     continue
                 try:
-                    reply = await self._client.request(
-                        step.method, step.path, json=step.body, timeout=_timeout(step, self._policy)
-                    )
-                except httpx.TransportError as error:
-                    step = steps.throw(_fault(error))
+                    reply = await self._coalescer.send(step)
+                except TransportFault as fault:
+                    step = steps.throw(fault)
                 else:
-                    step = steps.send(Reply(reply.status_code, reply.content))
+                    step = steps.send(reply)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             steps.close()
 
+    async def _send(self, call: Call) -> Reply:
+        try:
+            reply = await self._client.request(
+                call.method, call.path, json=call.body, timeout=_timeout(call, self._policy)
+            )
+        except httpx.TransportError as error:
+            raise _fault(error) from None
+        return Reply.read(reply.status_code, reply.content)
+
     async def close(self) -> None:
         """Closes the connections."""
+        await self._coalescer.close()
         await self._client.aclose()

@@ -20,6 +20,7 @@ from trimtab.errors import InvalidRequest, RouterUnreachable, Starting, TrimtabE
 
 __all__ = [
     "MAX_WAIT_S",
+    "Batched",
     "Call",
     "Pause",
     "Reply",
@@ -44,6 +45,21 @@ _OK, _MULTIPLE_CHOICES = 200, 300
 
 
 @dataclass(frozen=True)
+class Batched:
+    """A call as one of several in a request.
+
+    Attributes:
+        path: Where those are sent.
+        operation: ``acquire`` or ``settle``.
+        members: What it says, and that without waiting.
+    """
+
+    path: str
+    operation: str
+    members: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Call:
     """One HTTP request of the lease API.
 
@@ -52,12 +68,14 @@ class Call:
         path: Path and query.
         body: What is sent as JSON; ``None`` sends no body.
         wait_s: How long the router may hold the answer back.
+        batched: The same among others; ``None`` for what is sent alone.
     """
 
     method: str
     path: str
     body: Mapping[str, Any] | None = None
     wait_s: float = 0.0
+    batched: Batched | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +87,23 @@ class Pause:
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete HTTP answer."""
+    """A complete HTTP answer, or one of several in it.
+
+    Attributes:
+        status: The HTTP status.
+        members: The JSON value; ``None`` when it is none.
+    """
 
     status: int
-    content: bytes
+    members: Any
+
+    @classmethod
+    def read(cls, status: int, content: bytes) -> Reply:
+        """The answer with this body."""
+        try:
+            return cls(status, json.loads(content))
+        except ValueError:
+            return cls(status, None)
 
 
 Step: TypeAlias = Call | Pause
@@ -208,10 +239,7 @@ class _NotOurs(TrimtabError):
 
 
 def _read(reply: Reply) -> dict[str, Any]:
-    try:
-        members = json.loads(reply.content)
-    except ValueError:
-        members = None
+    members = reply.members
     if not isinstance(members, dict):
         raise _NotOurs(f"status {reply.status} without a JSON object: is this the URL of a trimtab router?")
     if _OK <= reply.status < _MULTIPLE_CHOICES:

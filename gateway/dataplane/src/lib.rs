@@ -15,6 +15,7 @@ mod answer;
 mod attempt;
 mod body;
 mod client_io;
+pub mod clock;
 pub mod config;
 mod control;
 mod cut;

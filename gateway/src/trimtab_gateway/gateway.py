@@ -147,6 +147,9 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         on_ambiguous=model.on_ambiguous,
         on_drain_timeout=model.on_drain_timeout,
         sender_ttl_s=model.sender_ttl_s,
+        recovery=model.recovery,
+        unhealthy_budget_s=model.unhealthy_budget_s,
+        on_unhealthy=model.on_unhealthy,
     )
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)

@@ -208,6 +208,10 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("on_drain_timeout", "ignore"),
         ("sender_ttl_s", 0),
         ("sender_ttl_s", math.inf),
+        ("recovery", "forget"),
+        ("unhealthy_budget_s", 0),
+        ("on_unhealthy", "ignore"),
+        ("on_unhealthy", "fail_pool"),
     ],
 )
 def test_a_model_knob_out_of_its_range_is_refused(key: str, value: Any) -> None:

@@ -86,6 +86,10 @@ class ModelConfig:
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
         min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
+        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
+            that still fit, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
     """
 
     name: str
@@ -98,6 +102,9 @@ class ModelConfig:
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
     min_ready_engines: int = 1
+    recovery: Literal["adopt", "restart"] = "adopt"
+    unhealthy_budget_s: float | None = None
+    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -111,6 +118,14 @@ class ModelConfig:
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
         check_int("min_ready_engines", self.min_ready_engines, 0, 2**32 - 1)
+        check_choice("recovery", self.recovery, ("adopt", "restart"))
+        if self.unhealthy_budget_s is not None:
+            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
+        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
+            raise ConfigError(
+                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
+            )
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
