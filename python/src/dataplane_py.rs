@@ -73,7 +73,8 @@ impl DataPlane {
         *, roles, host = "127.0.0.1", port = 0, control_socket = None, worker_threads = 2,
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
-        probe_timeout_s = 5.0, admin_key = None, engine_key = None,
+        probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
+        min_ready = None, lease_socket = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -92,8 +93,12 @@ impl DataPlane {
         abort_grace_s: f64,
         probe_interval_s: f64,
         probe_timeout_s: f64,
+        client_key: Option<String>,
         admin_key: Option<String>,
         engine_key: Option<String>,
+        metrics_need_key: bool,
+        min_ready: Option<std::collections::HashMap<String, u32>>,
+        lease_socket: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -114,8 +119,12 @@ impl DataPlane {
             port,
             roles: roles.into_iter().map(|role| role.0.clone()).collect(),
             control_socket,
+            client_key,
+            metrics_need_key,
+            lease_socket,
             admin_key,
             engine_key,
+            min_ready: min_ready.unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,
@@ -182,6 +191,17 @@ impl DataPlane {
                 Ok(dict)
             })
             .collect()
+    }
+
+    fn engine_notes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let to_dict = |note: dataplane::EngineNote| {
+            let dict = PyDict::new(py);
+            dict.set_item("pool", note.pool)?;
+            dict.set_item("backend", note.backend)?;
+            dict.set_item("note", note.note)?;
+            Ok(dict)
+        };
+        self.inner.engine_notes().into_iter().map(to_dict).collect()
     }
 
     #[pyo3(signature = (grace_s = 5.0))]

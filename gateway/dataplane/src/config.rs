@@ -2,6 +2,7 @@
 
 use crate::shared::SharedPool;
 use router_core::routing::{RouteMode, RoutingSpec, RoutingTable, SessionField};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,12 +19,21 @@ pub struct Config {
     pub roles: Vec<RoleConfig>,
     /// Unix socket of the control app, which answers every path the data plane does not serve.
     pub control_socket: Option<PathBuf>,
+    /// What callers of engine endpoints, discovery, models and status must show, as `Authorization: Bearer` or
+    /// `x-api-key`. Without one, the default, whoever can connect is a client.
+    pub client_key: Option<String>,
+    /// Whether `/metrics` asks for the client key as well. Default no: scrapers seldom have keys.
+    pub metrics_need_key: bool,
+    /// Unix socket for the lease API, beside the listener; made with mode 0600 and removed at the end. Default none.
+    pub lease_socket: Option<PathBuf>,
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
-    /// API is served only while the listener is bound to loopback.
+    /// API is served only while the listener is bound to loopback. It opens what the client key opens, too.
     pub admin_key: Option<String>,
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// How many eligible backends `/ready` asks of a pool, by its name; 1 where none is given, 0: the pool is not required.
+    pub min_ready: HashMap<String, u32>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -41,12 +51,22 @@ impl Config {
             port: 0,
             roles,
             control_socket: None,
+            client_key: None,
+            metrics_need_key: false,
+            lease_socket: None,
             admin_key: None,
             engine_key: None,
+            min_ready: HashMap::new(),
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl Config {
+    pub(crate) fn min_ready_of(&self, pool: &str) -> u32 {
+        self.min_ready.get(pool).copied().unwrap_or(1)
     }
 }
 
@@ -57,9 +77,13 @@ impl fmt::Debug for Config {
             .field("port", &self.port)
             .field("roles", &self.roles)
             .field("control_socket", &self.control_socket)
+            .field("lease_socket", &self.lease_socket)
             // Never its text: this ends up in logs.
+            .field("client_key", &self.client_key.as_ref().map(|_| "(set)"))
+            .field("metrics_need_key", &self.metrics_need_key)
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("min_ready", &self.min_ready)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)

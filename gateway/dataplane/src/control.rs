@@ -1,15 +1,16 @@
 //! What the data plane does not serve itself goes to the control app over its private Unix socket, untouched and
 //! streamed both ways.
 
+use crate::access;
 use crate::answer::Answer;
 use crate::client_io::ClientSignals;
 use crate::cut::{Cut, PendingCut};
 use crate::error::{Code, Failure};
-use crate::headers::strip_hop_by_hop;
+use crate::headers::{ACCESS, strip_hop_by_hop};
 use crate::link::Link;
 use crate::plane::Plane;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, EXPECT, HOST};
+use http::header::{ALLOW, CONTENT_ENCODING, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -51,9 +52,12 @@ pub(crate) async fn forward(
         return Err(not_found(&request));
     };
     refuse_unreadable(&request)?;
+    let (path, headers) = (request.uri().path(), request.headers());
+    plane.access.check_control(path, headers).map_err(Failure::denied)?;
+    let verdict = plane.access.verdict(headers);
     let mut link = connect(socket).await?;
     let response = link
-        .send(outgoing(request))
+        .send(outgoing(request, verdict))
         .await
         .map_err(|error| unavailable(&error))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -84,6 +88,14 @@ fn refuse_unreadable(request: &Request<Incoming>) -> Result<(), Failure> {
     }
 }
 
+/// The answer to OPTIONS on a path that takes `methods`.
+pub(crate) fn options(methods: &'static str) -> Response<Answer> {
+    let mut response = Response::new(Answer::full(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
 fn not_found(request: &Request<Incoming>) -> Failure {
     let message = format!("nothing is served at {} {}", request.method(), request.uri().path());
     Failure::new(Code::NotFound, message)
@@ -94,10 +106,13 @@ async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
     Link::open(stream, None).await.map_err(|error| unavailable(&error))
 }
 
-fn outgoing(request: Request<Incoming>) -> Request<Incoming> {
+fn outgoing(request: Request<Incoming>, verdict: HeaderValue) -> Request<Incoming> {
     let (mut parts, body) = request.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     parts.headers.remove(EXPECT);
+    access::strip_all(&mut parts.headers);
+    // In place of whatever a client wrote there.
+    parts.headers.insert(ACCESS, verdict);
     // Nothing there reads a body, and a body that cannot be decoded would be an error.
     parts.headers.remove(CONTENT_ENCODING);
     // One, where clients sent none or several.

@@ -1,11 +1,12 @@
 //! The errors the data plane itself answers with: whose fault, whether a retry is safe, and what to do next.
 
+use crate::access::Denied;
 use crate::answer::Answer;
 use crate::headers;
 use crate::json::push_string;
 use crate::peek::Malformed;
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use router_core::error::Error;
 use router_core::version::Published;
@@ -17,6 +18,8 @@ const RETRY_AFTER_S: u32 = 1;
 /// What went wrong. Each code has one status, and one answer to "may the client send this again?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
+    Unauthenticated,
+    Forbidden,
     InvalidJson,
     MissingBody,
     IncompleteBody,
@@ -29,6 +32,10 @@ pub(crate) enum Code {
     InvalidRouteKey,
     UnknownRouteKey,
     ModelRequired,
+    InvalidRequestId,
+    UnknownRequest,
+    RequestWaiting,
+    SharedPrefix,
     NotFound,
     UnknownRole,
     MethodNotAllowed,
@@ -48,12 +55,15 @@ pub(crate) enum Code {
     IdleTimeout,
     TotalTimeout,
     UpstreamBroken,
+    AbortUnconfirmed,
     ControlUnavailable,
 }
 
 impl Code {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
             Self::InvalidJson => "invalid_json",
             Self::MissingBody => "missing_body",
             Self::IncompleteBody => "incomplete_body",
@@ -66,6 +76,10 @@ impl Code {
             Self::InvalidRouteKey => "invalid_route_key",
             Self::UnknownRouteKey => "unknown_route_key",
             Self::ModelRequired => "model_required",
+            Self::InvalidRequestId => "invalid_request_id",
+            Self::UnknownRequest => "unknown_request",
+            Self::RequestWaiting => "request_waiting",
+            Self::SharedPrefix => "shared_prefix",
             Self::NotFound => "not_found",
             Self::UnknownRole => "unknown_role",
             Self::MethodNotAllowed => "method_not_allowed",
@@ -85,6 +99,7 @@ impl Code {
             Self::IdleTimeout => "idle_timeout",
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
+            Self::AbortUnconfirmed => "abort_unconfirmed",
             Self::ControlUnavailable => "control_unavailable",
         }
     }
@@ -101,11 +116,14 @@ impl Code {
             | Self::UnknownModel
             | Self::InvalidRouteKey
             | Self::UnknownRouteKey
-            | Self::ModelRequired => StatusCode::BAD_REQUEST,
+            | Self::ModelRequired
+            | Self::InvalidRequestId => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::UnknownRole | Self::UnknownRequest => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SessionClosed => StatusCode::CONFLICT,
+            Self::SessionClosed | Self::RequestWaiting | Self::SharedPrefix => StatusCode::CONFLICT,
             Self::VersionMismatch => StatusCode::TOO_EARLY,
             Self::AtCapacity | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::NoEligibleBackend
@@ -119,7 +137,7 @@ impl Code {
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::UpstreamBroken => StatusCode::BAD_GATEWAY,
+            Self::UpstreamBroken | Self::AbortUnconfirmed => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -139,6 +157,9 @@ impl Code {
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout
+                // An abort may be sent any number of times.
+                | Self::RequestWaiting
+                | Self::AbortUnconfirmed
         )
     }
 
@@ -191,6 +212,16 @@ impl Failure {
             labels: [const { None }; 3],
             version: None,
         }))
+    }
+
+    /// The request was not read, so the connection ends with the answer.
+    pub(crate) fn denied(denied: Denied) -> Self {
+        let code = if denied.is_unauthenticated() {
+            Code::Unauthenticated
+        } else {
+            Code::Forbidden
+        };
+        Self::new(code, denied.message()).closing()
     }
 
     pub(crate) fn malformed(malformed: Malformed) -> Self {
@@ -262,7 +293,7 @@ impl Failure {
     /// Marks that an engine may have run the request: it must not be sent again blindly.
     pub(crate) fn maybe_executed(mut self) -> Self {
         self.0.maybe_executed = true;
-        self.with_member("maybe_executed", "true")
+        self.with_json("maybe_executed", "true")
     }
 
     /// Closes the client's connection after the answer, because the request was not read to its end.
@@ -298,14 +329,15 @@ impl Failure {
     pub(crate) fn with_text(self, key: &str, value: &str) -> Self {
         let mut literal = String::new();
         push_string(&mut literal, value);
-        self.with_member(key, &literal)
+        self.with_json(key, &literal)
     }
 
     pub(crate) fn with_number(self, key: &str, value: u64) -> Self {
-        self.with_member(key, &value.to_string())
+        self.with_json(key, &value.to_string())
     }
 
-    fn with_member(mut self, key: &str, json: &str) -> Self {
+    /// `json` is the member's value as it is written.
+    pub(crate) fn with_json(mut self, key: &str, json: &str) -> Self {
         let comma = if self.0.detail.is_empty() { "" } else { "," };
         let _ = write!(self.0.detail, "{comma}\"{key}\":{json}");
         self
@@ -379,6 +411,9 @@ impl Failure {
         }
         if self.waits() {
             map.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        if self.0.status == StatusCode::UNAUTHORIZED {
+            map.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(allow) = self.0.allow {
             map.insert(ALLOW, HeaderValue::from_static(allow));

@@ -1,5 +1,7 @@
 //! One request, from its head to the head of its answer.
 
+use crate::abort_request;
+use crate::access::Origin;
 use crate::answer::Answer;
 use crate::attempt::{Attempts, Started};
 use crate::body::Received;
@@ -9,6 +11,7 @@ use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
+use crate::openapi;
 use crate::plane::{Plane, Role};
 use crate::ready;
 use crate::relay::{Relay, is_event_stream};
@@ -47,20 +50,29 @@ pub(crate) async fn answer(
 async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
     let plane = &connection.plane;
     let (path, method) = (request.uri().path(), request.method());
-    let (answer, openai) = match route(path, &plane.roles) {
+    let route = route(path, &plane.roles);
+    if let Some(allow) = route.methods()
+        && !allow.split(", ").any(|allowed| allowed == method.as_str())
+    {
+        let openai = matches!(route, Route::Engine { endpoint, .. } if endpoint.is_openai());
+        return match *method {
+            Method::OPTIONS => control::options(allow),
+            _ => refuse(connection, Failure::method_not_allowed(path, allow), openai),
+        };
+    }
+    let (answer, openai) = match route {
         Route::Engine { role, endpoint } => {
-            let answer = if method == Method::POST {
-                execute(connection, &plane.roles[role], endpoint, request).await
-            } else {
-                Err(Failure::method_not_allowed(path, "POST"))
-            };
+            let answer = execute(connection, &plane.roles[role], endpoint, request).await;
             (answer, endpoint.is_openai())
         }
-        Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
-            (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
-        }
         // Boxed, so that its state does not grow that of every proxied request.
-        Route::Leases => return Box::pin(serve_leases(connection, request)).await,
+        Route::Abort { role } => (
+            Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
+            false,
+        ),
+        Route::OpenApi => (Ok(openapi::document()), false),
+        // Not boxed: its state is smaller than that of a proxied request.
+        Route::Leases => return serve_leases(connection, request).await,
         Route::Live => (Ok(ready::live()), false),
         Route::Ready => (Ok(ready::ready(plane)), false),
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
@@ -70,21 +82,23 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         ),
         Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
     };
-    answer.unwrap_or_else(|failure| {
-        plane.failures.note(&failure);
-        if failure.closes() {
-            connection.signals.linger();
-        }
-        failure.into_response(openai)
-    })
+    answer.unwrap_or_else(|failure| refuse(connection, failure, openai))
+}
+
+fn refuse(connection: &Connection, failure: Failure, openai: bool) -> Response<Answer> {
+    connection.plane.failures.note(&failure);
+    if failure.closes() {
+        connection.signals.linger();
+    }
+    failure.into_response(openai)
 }
 
 async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
-    let (response, closes) = lease_api::answer(&connection.plane, request).await;
+    let (response, closes) = lease_api::answer(&connection.plane, request, Origin::Listener).await;
     if closes {
         connection.signals.linger();
     }
-    response
+    response.map(Answer::full)
 }
 
 fn unknown_role(path: &str, plane: &Plane) -> Failure {
@@ -111,7 +125,9 @@ async fn execute(
             .total
             .and_then(|total| Instant::now().checked_add(total)),
     };
-    let (parts, body) = request.into_parts();
+    plane.access.check_client(request.headers()).map_err(Failure::denied)?;
+    let (mut parts, body) = request.into_parts();
+    plane.access.strip(&mut parts.headers);
     let session_header = session_in_headers(&parts.headers)?;
     let terms = Terms::read(&parts.headers)?;
     let received = Received::read(body, &plane.config.limits, endpoint.cuts_model()).await?;
@@ -122,6 +138,7 @@ async fn execute(
     };
     let session = session_header.as_ref().map(session_key).transpose()?;
     let (ids, id) = request_ids(plane, endpoint, &received);
+    let execution = plane.in_flight.enter(&role.name, ids);
 
     let mut outgoing = Request::new(received.into_outgoing(id.as_deref()));
     *outgoing.method_mut() = Method::POST;
@@ -136,7 +153,7 @@ async fn execute(
         role,
         model,
         session,
-        ids,
+        execution,
         deadlines,
         terms,
     };

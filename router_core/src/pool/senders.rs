@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::EventKind;
 use crate::fence::check_name;
 use crate::interval::Interval;
-use crate::lease::{Lease, LeaseId, Request};
+use crate::lease::{Lease, LeaseId, Outcome, Request};
 use crate::select::PickReason;
 use crate::sender::{Answer, Attach, Attached, HeldLease, Record, SenderStatus};
 use crate::session::Name;
@@ -56,7 +56,7 @@ impl Pool {
             self.senders
                 .insert(attach.sender, attach.incarnation, owner, namespace, now)
         };
-        let adopted: Vec<_> = attach.held.iter().map(|held| self.adopt_lease(sender, held)).collect();
+        let adopted: Vec<_> = attach.held.iter().map(|held| self.take_over(sender, held)).collect();
         let lost = adopted.iter().filter(|lease| lease.is_err()).count();
         if lost > 0 {
             self.note_uncertain(Cause::LeasesLost {
@@ -158,6 +158,18 @@ impl Pool {
         };
         let namespace = self.senders.at(handle).namespace;
         Ok(self.close_named(Name { namespace, key }, now))
+    }
+
+    /// Adopts a lease of an earlier router process, or takes it for ambiguous: its number is refused from now on, and it
+    /// is counted once, however often it is presented.
+    fn take_over(&mut self, sender: Handle, held: &HeldLease<'_>) -> Result<LeaseId, Error> {
+        let is_known = self.senders.at(sender).settled.contains(held.seq);
+        let adopted = self.adopt_lease(sender, held);
+        if adopted.is_err() && !is_known {
+            self.note_settled(sender, (held.seq, held.seq));
+            self.totals.outcomes.add(Outcome::Ambiguous);
+        }
+        adopted
     }
 
     /// Takes over a lease of an earlier router process, if everything about it still holds.

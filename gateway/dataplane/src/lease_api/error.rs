@@ -3,8 +3,8 @@
 //! A refusal has a code, the status that goes with the code, and one answer to "can the same call succeed later?". What
 //! the core refuses keeps the core's code; this module adds what only HTTP can get wrong.
 
-use super::reply::{self, Stamp};
-use crate::answer::Answer;
+use super::reply::{self, Answer, Stamp};
+use crate::access::Denied;
 use crate::headers;
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -115,6 +115,15 @@ impl Refusal {
             allow: None,
             closes: false,
         }
+    }
+
+    pub(super) fn denied(denied: Denied) -> Self {
+        let problem = if denied.is_unauthenticated() {
+            Problem::Unauthenticated
+        } else {
+            Problem::Forbidden
+        };
+        Self::new(problem, denied.message())
     }
 
     pub(super) fn method_not_allowed(path: &str, allow: &'static str) -> Self {

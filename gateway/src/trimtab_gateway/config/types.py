@@ -19,6 +19,7 @@ from trimtab_gateway.config.rules import (
     check_model_name,
     check_role_name,
     check_seconds,
+    check_socket_path,
     without_user_info,
 )
 
@@ -86,6 +87,11 @@ class ModelConfig:
             out when its engine no longer has it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
+        min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
+        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
+            that still fit, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
     """
 
     name: str
@@ -98,6 +104,10 @@ class ModelConfig:
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
     router_url: str | None = None
+    min_ready_engines: int = 1
+    recovery: Literal["adopt", "restart"] = "adopt"
+    unhealthy_budget_s: float | None = None
+    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -114,6 +124,15 @@ class ModelConfig:
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
+        check_int("min_ready_engines", self.min_ready_engines, 0, 2**32 - 1)
+        check_choice("recovery", self.recovery, ("adopt", "restart"))
+        if self.unhealthy_budget_s is not None:
+            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
+        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
+            raise ConfigError(
+                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
+            )
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
@@ -133,6 +152,7 @@ class RoleConfig:
         lenient_model: Accept any model name (only for a role with one model).
         route_keys: Model by route key, for requests that name no model.
         session_fields: Members of a body that may name the session when no header does.
+        expose_engine_urls: Whether discovery says where engines are.
     """
 
     name: str
@@ -141,6 +161,7 @@ class RoleConfig:
     lenient_model: bool = False
     route_keys: Mapping[str, str] = field(default_factory=dict)
     session_fields: tuple[str, ...] = ()
+    expose_engine_urls: bool = True
 
     def __post_init__(self) -> None:
         check_role_name(self.name)
@@ -154,6 +175,7 @@ class RoleConfig:
                 "default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}"
             )
         check_bool("lenient_model", self.lenient_model)
+        check_bool("expose_engine_urls", self.expose_engine_urls)
         if self.lenient_model and len(names) > 1:
             raise ConfigError(
                 "lenient_model",
@@ -195,8 +217,11 @@ class GatewayConfig:
         roles: What is served; names are unique.
         host: IP address or ``localhost`` to listen on.
         port: Port to listen on; 0 takes a free one.
+        client_key: Key of whoever generates or looks round; without it that is everybody who can connect.
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
+        metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+        lease_socket: Path of a Unix socket on which the lease API is served, too.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -212,8 +237,11 @@ class GatewayConfig:
     roles: tuple[RoleConfig, ...]
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    client_key: str | None = field(default=None, repr=False)
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
+    metrics_need_key: bool = False
+    lease_socket: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -230,8 +258,13 @@ class GatewayConfig:
         for key in KEYS:
             if getattr(self, key) is not None:
                 check_key(key, getattr(self, key))
+        check_bool("metrics_need_key", self.metrics_need_key)
+        if self.metrics_need_key and self.client_key is None:
+            raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
+        if self.lease_socket is not None:
+            check_socket_path("lease_socket", self.lease_socket)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
         durations = ("connect_timeout_s", "engine_keepalive_s", "abort_grace_s", "probe_interval_s", "probe_timeout_s")
