@@ -18,7 +18,16 @@ pub(crate) enum Endpoint {
 impl Endpoint {
     /// Every path under a role that [`Self::parse`] knows.
     #[cfg(test)]
-    pub(crate) const PATHS: [&str; 4] = ["generate", "v1/chat/completions", "chat/completions", "v1/completions"];
+    pub(crate) const PATHS: [&str; 8] = [
+        "generate",
+        "v1/chat/completions",
+        "chat/completions",
+        "v1/completions",
+        "v1/embeddings",
+        "v1/score",
+        "v1/rerank",
+        "v1/responses",
+    ];
 
     fn parse(path: &str) -> Option<Self> {
         match path {
