@@ -364,6 +364,9 @@ class Pool:
         session_ttl_s: A session that is idle (no open lease) this many seconds is forgotten.
         session_cap: Most sessions remembered, at least 1; above it the least recently used idle one is forgotten.
         max_concurrent: Most executions outstanding at once, at least 1; ``None`` means no limit.
+        queue_size: Most requests that wait for a place while so many run; ``None`` is 100,000.
+        queue_timeout_s: Seconds that a proxied request without ``x-trimtab-wait`` waits for a place; ``None``: it is
+            refused at once. ``acquire`` never waits, ``acquire_or_park`` as long as it says.
         await_version: Grant nothing before the first published version.
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool,
             since nobody can say that its tokens are not in the training data.
@@ -381,6 +384,8 @@ class Pool:
         session_ttl_s: float = 3600.0,
         session_cap: int = 1_000_000,
         max_concurrent: int | None = None,
+        queue_size: int | None = None,
+        queue_timeout_s: float | None = None,
         await_version: bool = False,
         on_ambiguous: Literal["settle", "fail_pool"] = "settle",
         on_drain_timeout: Literal["fail", "report"] = "fail",

@@ -136,6 +136,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         session_ttl_s=model.session_ttl_s,
         session_cap=model.session_cap,
         max_concurrent=model.max_concurrent,
+        queue_size=model.queue_size,
+        queue_timeout_s=model.queue_timeout_s,
         await_version=model.versioned,
         on_ambiguous=model.on_ambiguous,
         on_drain_timeout=model.on_drain_timeout,

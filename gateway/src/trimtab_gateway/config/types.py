@@ -79,6 +79,8 @@ class ModelConfig:
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
+        queue_size: Most requests that wait for a place while so many run; None: 100,000.
+        queue_timeout_s: How long a request that says nothing of its patience waits for a place; None: not at all.
         versioned: Grant nothing before a controller has published a first weight version.
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
@@ -90,6 +92,8 @@ class ModelConfig:
     session_ttl_s: float = 3600.0
     session_cap: int = 1_000_000
     max_concurrent: int | None = None
+    queue_size: int | None = None
+    queue_timeout_s: float | None = None
     versioned: bool = False
     on_ambiguous: Literal["settle", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
@@ -102,6 +106,7 @@ class ModelConfig:
         check_int("session_cap", self.session_cap, 1, 2**32 - 1)
         if self.max_concurrent is not None:
             check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
+        self._check_queue()
         check_bool("versioned", self.versioned)
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
@@ -112,6 +117,15 @@ class ModelConfig:
                 raise ConfigError(
                     f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address"
                 )
+
+    def _check_queue(self) -> None:
+        if self.queue_size is not None:
+            check_int("queue_size", self.queue_size, 0, 2**32 - 1)
+        if self.queue_timeout_s is not None:
+            check_seconds("queue_timeout_s", self.queue_timeout_s)
+        for key in ("queue_size", "queue_timeout_s"):
+            if getattr(self, key) is not None and self.max_concurrent is None:
+                raise ConfigError(key, "is refused: nothing is queued for without max_concurrent")
 
 
 @dataclass(frozen=True)
