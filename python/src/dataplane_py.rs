@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, StartError, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -64,6 +64,7 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
+        tls_cert = None, tls_key = None, engine_ca = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -86,6 +87,9 @@ impl DataPlane {
         admin_key: Option<String>,
         engine_key: Option<String>,
         metrics_need_key: bool,
+        tls_cert: Option<std::path::PathBuf>,
+        tls_key: Option<std::path::PathBuf>,
+        engine_ca: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -101,6 +105,11 @@ impl DataPlane {
                 "max_body_bytes is 0: it must be at least 1",
             ));
         }
+        let tls = match (tls_cert, tls_key) {
+            (Some(cert), Some(key)) => Some(ListenerTls { cert, key }),
+            (None, None) => None,
+            _ => return Err(errors::invalid_request(py, "tls_cert and tls_key go together")),
+        };
         let config = Config {
             host: host.to_owned(),
             port,
@@ -110,6 +119,8 @@ impl DataPlane {
             metrics_need_key,
             admin_key,
             engine_key,
+            tls,
+            engine_ca,
             worker_threads,
             limits: Limits {
                 max_body_bytes,

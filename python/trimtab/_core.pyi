@@ -4,6 +4,7 @@ Every object here is thread-safe. Pool operations are single critical sections o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, final
 
 from trimtab.outcome import Outcome
@@ -703,6 +704,9 @@ class DataPlane:
         admin_key: str | None = None,
         engine_key: str | None = None,
         metrics_need_key: bool = False,
+        tls_cert: str | PathLike[str] | None = None,
+        tls_key: str | PathLike[str] | None = None,
+        engine_ca: str | PathLike[str] | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -728,6 +732,9 @@ class DataPlane:
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
             metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+            tls_cert: PEM file with the listener's certificate chain; it speaks TLS then, and needs ``tls_key``.
+            tls_key: PEM file with its private key.
+            engine_ca: PEM file with what certificates of ``https://`` engines are checked against. None: the system's.
 
         Raises:
             StartError: The address cannot be bound.

@@ -8,6 +8,7 @@
 //! * **Lingering** after an answer that did not wait for the whole request (413, 431): closing a socket with unread bytes
 //!   resets it, and the reset would destroy the answer on its way.
 
+use crate::stream::Stream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
@@ -50,7 +51,7 @@ impl ClientSignals {
 }
 
 pub(crate) struct ClientIo {
-    stream: TokioIo<TcpStream>,
+    stream: TokioIo<Stream>,
     signals: Arc<ClientSignals>,
     /// hyper waits for bytes itself, so it will see the client leave.
     watched: bool,
@@ -58,7 +59,7 @@ pub(crate) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(crate) fn new(stream: TcpStream, signals: Arc<ClientSignals>) -> Self {
+    pub(crate) fn new(stream: Stream, signals: Arc<ClientSignals>) -> Self {
         Self {
             stream: TokioIo::new(stream),
             signals,
@@ -67,13 +68,18 @@ impl ClientIo {
         }
     }
 
+    /// Where a client is seen to leave. Under TLS its farewell is bytes like others here, so that only hyper sees it.
+    fn socket(&self) -> &TcpStream {
+        self.stream.inner().socket()
+    }
+
     /// An error when the client has left and hyper is not looking.
     fn check_client(&self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.watched {
             return Ok(());
         }
         let mut byte = [0];
-        match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+        match self.socket().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Ready(Err(error)) => Err(error),
             // When there is nothing to peek at, the peek has registered the task to be woken, and it looks again.
@@ -83,7 +89,7 @@ impl ClientIo {
 
     fn has_unread_bytes(&self, cx: &mut Context<'_>) -> bool {
         let mut byte = [0];
-        let peeked = self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte));
+        let peeked = self.socket().poll_peek(cx, &mut ReadBuf::new(&mut byte));
         matches!(peeked, Poll::Ready(Ok(1..)))
     }
 

@@ -28,6 +28,10 @@ pub struct Config {
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// Certificate and key of the listener, which then speaks TLS only. Default none: plain HTTP.
+    pub tls: Option<ListenerTls>,
+    /// PEM file with the certificates that engines behind `https://` are checked against. Default: the system's.
+    pub engine_ca: Option<PathBuf>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -49,6 +53,8 @@ impl Config {
             metrics_need_key: false,
             admin_key: None,
             engine_key: None,
+            tls: None,
+            engine_ca: None,
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -68,11 +74,22 @@ impl fmt::Debug for Config {
             .field("metrics_need_key", &self.metrics_need_key)
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("tls", &self.tls)
+            .field("engine_ca", &self.engine_ca)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)
             .finish()
     }
+}
+
+/// What a listener with TLS shows.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// PEM file with the certificate and those between it and its root.
+    pub cert: PathBuf,
+    /// PEM file with its private key.
+    pub key: PathBuf,
 }
 
 /// One role: a path prefix and the models behind it.

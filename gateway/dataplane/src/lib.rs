@@ -38,12 +38,14 @@ mod service;
 pub mod shared;
 mod socket;
 pub mod stats;
+mod stream;
 mod terms;
+mod tls;
 mod tracker;
 mod upstream;
 mod version_log;
 
-pub use config::{Config, Limits, RoleConfig, Timeouts};
+pub use config::{Config, Limits, ListenerTls, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;
 pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};

@@ -8,6 +8,7 @@ use crate::probe;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
+use crate::stream::Stream;
 use crate::upstream::EngineNote;
 use crate::version_log::VersionMismatch;
 use hyper::server::conn::http1;
@@ -30,6 +31,8 @@ const ACCEPT_BACKLOG: i32 = 4096;
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// Longest request head; also what is read and buffered at once per client connection.
 const BUFFER_BYTES: usize = 128 * 1024;
+/// A client that has not shaken hands by then holds a descriptor for nothing.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What the threads get to leave after everything was told to end (only name resolution can be that slow).
 const THREAD_JOIN: Duration = Duration::from_secs(1);
 
@@ -259,6 +262,19 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver
     }
 }
 
+/// Shakes hands, where the listener speaks TLS; `None` when that fails, takes too long, or we are leaving.
+async fn secure(plane: &Plane, stream: TcpStream, phase: &mut watch::Receiver<Phase>) -> Option<Stream> {
+    let Some(acceptor) = &plane.tls else {
+        return Some(Stream::Plain(stream));
+    };
+    let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)));
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
+        secured = handshake => Some(Stream::Tls(Box::new(secured.ok()?.ok()?.into()))),
+    }
+}
+
 /// Serves one client connection until either side closes it.
 ///
 /// Returning drops hyper's connection and with it the request in flight, whose [`crate::exchange::Exchange`] settles
@@ -270,6 +286,9 @@ async fn serve(plane: Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<
     if socket::prepare(&stream).is_err() {
         return;
     }
+    let Some(stream) = secure(&plane, stream, &mut phase).await else {
+        return;
+    };
     let signals = Arc::new(ClientSignals::default());
     let io = ClientIo::new(stream, Arc::clone(&signals));
     let connection = Arc::new(Connection { plane, signals });

@@ -57,7 +57,8 @@ class Gateway:
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
             address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")  # noqa: PLR2004 -- IP version
-        return f"http://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
+        scheme = "http" if self.config.tls_cert is None else "https"
+        return f"{scheme}://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
 
     def pool(self, role: str, model: str) -> Pool:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
@@ -172,6 +173,9 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         admin_key=config.admin_key,
         engine_key=config.engine_key,
         metrics_need_key=config.metrics_need_key,
+        tls_cert=config.tls_cert,
+        tls_key=config.tls_key,
+        engine_ca=config.engine_ca,
     )
 
 

@@ -84,7 +84,7 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
 
 
 def _shortened(urls: list[str], shown: int = 4) -> str:
-    names = [url.removeprefix("http://") for url in urls]
+    names = [url.partition("://")[2] for url in urls]
     return ", ".join(names[:shown]) + (f", {len(names) - shown} more" if len(names) > shown else "")
 
 

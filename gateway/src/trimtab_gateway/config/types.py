@@ -16,6 +16,7 @@ from trimtab_gateway.config.rules import (
     check_host,
     check_int,
     check_model_name,
+    check_path,
     check_role_name,
     check_seconds,
     without_user_info,
@@ -33,7 +34,7 @@ class EngineConfig:
     """One SGLang engine that is running already.
 
     Attributes:
-        url: ``[http://]host:port``. After construction: the normalised ``http://host:port``.
+        url: ``[http[s]://]host:port``. After construction: the normalised ``http[s]://host:port``.
         capacity: Positive weight; load is compared as outstanding / capacity.
         id: Name in headers, logs and metrics. Default: ``host:port``.
     """
@@ -194,6 +195,9 @@ class GatewayConfig:
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
         metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+        tls_cert: PEM file with the listener's certificate chain; the listener speaks TLS then.
+        tls_key: PEM file with its private key.
+        engine_ca: PEM file with what certificates of ``https://`` engines are checked against; None: the system's.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -213,6 +217,9 @@ class GatewayConfig:
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
     metrics_need_key: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    engine_ca: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -232,6 +239,7 @@ class GatewayConfig:
         check_bool("metrics_need_key", self.metrics_need_key)
         if self.metrics_need_key and self.client_key is None:
             raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
+        self._check_tls()
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
         check_int("worker_threads", self.worker_threads, 1, 1024)
@@ -247,14 +255,22 @@ class GatewayConfig:
         _refuse_duplicates("roles", "role", [role.name for role in self.roles])
         self._refuse_own_address()
 
+    def _check_tls(self) -> None:
+        for key in ("tls_cert", "tls_key", "engine_ca"):
+            if getattr(self, key) is not None:
+                check_path(key, getattr(self, key))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing = "tls_cert" if self.tls_cert is None else "tls_key"
+            raise ConfigError(missing, "is missing: a listener with TLS needs both tls_cert and tls_key")
+
     def _refuse_own_address(self) -> None:
         # A gateway in front of itself finds itself alive and passes the first request round until it has no sockets.
         hosts = {self.host} | next((names for names in _SAME_HOST if self.host in names), set())
-        own = {f"http://{f'[{host}]' if ':' in host else host}:{self.port}" for host in hosts}
+        own = {f"{f'[{host}]' if ':' in host else host}:{self.port}" for host in hosts}
         for role in self.roles:
             for model in role.models:
                 for index, engine in enumerate(model.engines):
-                    if self.port and engine.url in own:
+                    if self.port and engine.url.partition("://")[2] in own:
                         place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"
                         raise ConfigError(place, f"{engine.url} is refused: it is the address of this gateway itself")
 
