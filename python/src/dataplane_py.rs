@@ -64,7 +64,7 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
-        tls_cert = None, tls_key = None, engine_ca = None,
+        tls_cert = None, tls_key = None, engine_ca = None, max_clients = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -90,6 +90,7 @@ impl DataPlane {
         tls_cert: Option<std::path::PathBuf>,
         tls_key: Option<std::path::PathBuf>,
         engine_ca: Option<std::path::PathBuf>,
+        max_clients: Option<u64>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -124,6 +125,7 @@ impl DataPlane {
             worker_threads,
             limits: Limits {
                 max_body_bytes,
+                max_clients,
                 ..Limits::default()
             },
             timeouts: Timeouts {
@@ -217,6 +219,7 @@ fn to_dict<'py>(py: Python<'py>, statistics: &DataPlaneStatistics) -> PyResult<B
         ("open_streams", statistics.open_streams),
         ("connections", statistics.connections),
         ("connections_total", statistics.connections_total),
+        ("turned_away_total", statistics.turned_away_total),
         ("accept_errors_total", statistics.accept_errors_total),
         ("upstream_connections", statistics.upstream_connections),
         ("upstream_idle", statistics.upstream_idle),

@@ -168,6 +168,9 @@ const RESERVED_NAMES: [&str; 13] = [
 pub struct Limits {
     /// Largest request body in bytes; more is answered 413. Default 512 MiB: prompts with images are large.
     pub max_body_bytes: u64,
+    /// Client connections served at a time, so that descriptors are left for those to engines; more are answered 503.
+    /// Default: no limit.
+    pub max_clients: Option<u64>,
     /// Backends tried for one request while not one byte of it has been written. Default 3.
     pub max_attempts: u32,
 }
@@ -176,6 +179,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 512 * 1024 * 1024,
+            max_clients: None,
             max_attempts: 3,
         }
     }

@@ -50,6 +50,7 @@ pub(crate) enum Code {
     TotalTimeout,
     UpstreamBroken,
     ControlUnavailable,
+    TooManyConnections,
 }
 
 impl Code {
@@ -87,6 +88,7 @@ impl Code {
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::ControlUnavailable => "control_unavailable",
+            Self::TooManyConnections => "too_many_connections",
         }
     }
 
@@ -116,7 +118,8 @@ impl Code {
             | Self::PoolFailed
             | Self::PoolClosed
             | Self::BackendUnreachable
-            | Self::ControlUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::ControlUnavailable
+            | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -137,6 +140,7 @@ impl Code {
                 | Self::TooManyWaiters
                 | Self::BackendUnreachable
                 | Self::ControlUnavailable
+                | Self::TooManyConnections
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout

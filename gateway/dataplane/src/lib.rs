@@ -16,6 +16,7 @@ mod body;
 mod client_io;
 pub mod config;
 mod control;
+mod crowd;
 mod cut;
 mod error;
 mod exchange;

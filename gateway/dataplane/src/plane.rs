@@ -93,10 +93,15 @@ impl Plane {
         }))
     }
 
+    /// Those of now, and of the future.
     pub(crate) fn close_idle_connections(&self) {
-        for pool in &self.pools {
-            pool.close_idle();
-        }
+        self.pools.iter().for_each(|pool| pool.close_idle(true));
+    }
+
+    /// Their descriptors are needed.
+    #[cold]
+    pub(crate) fn free_idle_connections(&self) {
+        self.pools.iter().for_each(|pool| pool.close_idle(false));
     }
 }
 

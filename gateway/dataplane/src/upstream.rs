@@ -191,9 +191,9 @@ impl Upstreams {
         notes
     }
 
-    pub(crate) fn close_idle(&self) {
+    pub(crate) fn close_idle(&self, for_good: bool) {
         for upstream in self.by_backend.read().values() {
-            upstream.close_idle(true);
+            upstream.close_idle(for_good);
         }
     }
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 from trimtab._core import DataPlane, Pool, Role
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
+from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
 from trimtab_gateway.mismatches import log_version_mismatches
@@ -161,6 +162,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         control_socket=str(control_socket),
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
+        max_clients=max_clients(config),
         connect_timeout_s=config.connect_timeout_s,
         first_byte_timeout_s=config.first_byte_timeout_s,
         idle_timeout_s=config.idle_timeout_s,
