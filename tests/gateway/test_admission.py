@@ -144,9 +144,7 @@ async def test_b63_what_can_never_succeed_is_tried_once(lab: Lab) -> None:
 async def test_b14_waiting_for_a_place_is_counted_and_no_error(lab: Lab) -> None:
     """64 requests through 4 places: none fails, and the requests that had to wait are counted by that reason."""
     engines = await lab.engines(2, one())
-    gateway = await lab.gateway(
-        *engines, pool_options={"max_concurrent": 4, "queue_size": 64, "queue_timeout_s": 30}
-    )
+    gateway = await lab.gateway(*engines, pool_options={"max_concurrent": 4, "queue_size": 64, "queue_timeout_s": 30})
     places = [gateway.pool.acquire() for _ in range(4)]
     tasks = [asyncio.create_task(gateway.post("/generate")) for _ in range(64)]
     await waiting(gateway, 64)

@@ -219,7 +219,9 @@ impl Key {
     fn new(name: &str, text: &str) -> Result<Self, String> {
         // Bytes that no header can carry would lock everybody out.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("{name} is refused: it must be one or more visible ASCII characters"));
+            return Err(format!(
+                "{name} is refused: it must be one or more visible ASCII characters"
+            ));
         }
         Ok(Self(text.to_owned()))
     }

@@ -33,6 +33,7 @@ pub(crate) struct ClientSignals {
     flushes: AtomicU64,
     wake_at_flush: AtomicBool,
     linger: AtomicBool,
+    used: AtomicBool,
     /// When the answer must have been taken.
     deadline: Mutex<Option<Instant>>,
 }
@@ -51,6 +52,16 @@ impl ClientSignals {
     /// A client that has not taken its answer by then is cut off.
     pub(crate) fn answer_by(&self, deadline: Option<Instant>) {
         *self.deadline.lock() = deadline;
+    }
+
+    /// A request has arrived.
+    pub(crate) fn use_it(&self) {
+        self.used.store(true, Relaxed);
+    }
+
+    /// Whether a request ever arrived.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.load(Relaxed)
     }
 
     /// Has the rest of the request read and dropped before the connection closes.

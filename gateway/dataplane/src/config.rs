@@ -221,3 +221,20 @@ impl Default for Timeouts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Long generations are cut by nobody who was not told to (B15).
+    #[test]
+    fn b15_waiting_has_no_limit_by_default() {
+        let Timeouts {
+            first_byte,
+            idle,
+            total,
+            ..
+        } = Timeouts::default();
+        assert_eq!((first_byte, idle, total), (None, None, None));
+    }
+}

@@ -41,20 +41,17 @@ impl Crowd {
         }
     }
 
-    fn is_full(&self, plane: &Plane) -> bool {
+    pub(crate) fn is_full(&self, plane: &Plane) -> bool {
         self.limit
             .is_some_and(|limit| plane.counters.connections.load(Relaxed) >= limit)
     }
 
-    /// Before the next client is accepted. `Some` when it has to be turned away, once there is a place for that; `None`
-    /// when it is let in.
+    /// Before the next client is accepted: when it may have to be turned away, waits for a place to do that.
     pub(crate) async fn place_at_the_door(&mut self, plane: &Plane) -> Option<OwnedSemaphorePermit> {
         if !self.is_full(plane) {
             return None;
         }
-        let place = Arc::clone(&self.door).acquire_owned().await.ok();
-        // Somebody may have left meanwhile.
-        place.filter(|_| self.is_full(plane))
+        Arc::clone(&self.door).acquire_owned().await.ok()
     }
 
     /// Somebody was turned away: calls for relief, from time to time.

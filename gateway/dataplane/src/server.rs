@@ -261,10 +261,14 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, mut crowd: Crowd, phas
         };
         if let Ok((stream, _peer)) = accepted {
             add(&plane.counters.connections_total);
-            let client = Client::new(&plane, stream, phase.clone());
-            if let Some(place) = place {
+            // Somebody may have left meanwhile.
+            let place = place.filter(|_| crowd.is_full(&plane));
+            if place.is_some() {
                 add(&plane.counters.turned_away);
                 crowd.call_for_relief();
+            }
+            let client = Client::new(&plane, stream, phase.clone());
+            if let Some(place) = place {
                 tokio::spawn(turn_away(client, place));
             } else {
                 // Counted before the next one is looked at.
@@ -346,7 +350,7 @@ async fn serve(client: Client, turned_away: bool) {
     let io = ClientIo::new(stream, Arc::clone(&signals));
     let connection = Arc::new(Connection {
         plane,
-        signals,
+        signals: Arc::clone(&signals),
         turned_away,
     });
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
@@ -361,7 +365,8 @@ async fn serve(client: Client, turned_away: bool) {
             // The error is for nobody: the client is gone or spoke no HTTP, and hyper has answered what it could.
             _ = connection.as_mut() => return,
             changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
-                // Said again, it is a call to give up connections.
+                // Said again, it is a call to give up connections; not for one whose first request is on its way.
+                (Ok(()), Phase::Serving) if !signals.was_used() => {}
                 (Ok(()), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
                 (Ok(()), Phase::Cut) | (Err(_), _) => return,
             },

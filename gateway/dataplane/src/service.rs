@@ -43,12 +43,15 @@ pub(crate) async fn answer(
 ) -> Result<Response<Answer>, Infallible> {
     let counters = &connection.plane.counters;
     let open = Gauge::raise(counters, |counters| &counters.open_requests);
+    connection.signals.use_it();
     if let Some(total) = connection.plane.config.timeouts.total {
         connection.signals.answer_by(Instant::now().checked_add(total));
     }
     let mut response = dispatch(&connection, request).await;
     if connection.turned_away {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     counters.count_status(response.status());
     response.body_mut().hold(open);
@@ -160,7 +163,11 @@ async fn execute(
 }
 
 fn sent_too_slowly() -> Failure {
-    Failure::new(Code::TotalTimeout, "the request did not arrive within the time it may take").closing()
+    Failure::new(
+        Code::TotalTimeout,
+        "the request did not arrive within the time it may take",
+    )
+    .closing()
 }
 
 fn relay(

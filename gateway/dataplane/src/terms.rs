@@ -84,12 +84,7 @@ pub(crate) async fn acquire(
     Ok(LeaseGuard::new(Arc::clone(pool), grant))
 }
 
-async fn wait(
-    plane: &Plane,
-    pool: &Arc<SharedPool>,
-    parked: Parked,
-    total: Option<Instant>,
-) -> Result<Grant, Error> {
+async fn wait(plane: &Plane, pool: &Arc<SharedPool>, parked: Parked, total: Option<Instant>) -> Result<Grant, Error> {
     let patience = parked.deadline.since(pool.now());
     let mut call = ParkedCall::new(Arc::clone(pool), parked);
     let in_time = tokio::select! {

@@ -128,7 +128,12 @@ pub(crate) enum NoAnswer {
 }
 
 impl Upstreams {
-    pub(crate) fn new(shared: Arc<SharedPool>, counters: Arc<Counters>, timeouts: &Timeouts, tls: Arc<EngineTls>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<SharedPool>,
+        counters: Arc<Counters>,
+        timeouts: &Timeouts,
+        tls: Arc<EngineTls>,
+    ) -> Self {
         Self {
             shared,
             by_backend: RwLock::default(),
@@ -149,9 +154,9 @@ impl Upstreams {
             return Arc::clone(known);
         }
         let mut table = self.by_backend.write();
-        let entry = table.entry(backend.reference).or_insert_with(|| {
-            Arc::new(Upstream::new(backend, self))
-        });
+        let entry = table
+            .entry(backend.reference)
+            .or_insert_with(|| Arc::new(Upstream::new(backend, self)));
         Arc::clone(entry)
     }
 

@@ -46,7 +46,10 @@ fn equal_engines_have_one_form() {
 fn the_scheme_belongs_to_the_address() {
     let [plain, tls] = ["http://h:1", "HTTPS://H:1/"].map(|text| Address::parse(text).expect("an address"));
     assert_eq!((plain.authority(), tls.authority()), ("h:1", "h:1"));
-    assert_eq!((plain.url(), tls.url()), ("http://h:1".to_owned(), "https://h:1".to_owned()));
+    assert_eq!(
+        (plain.url(), tls.url()),
+        ("http://h:1".to_owned(), "https://h:1".to_owned())
+    );
     assert!(tls.is_tls() && !plain.is_tls() && plain != tls);
 }
 

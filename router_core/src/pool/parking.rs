@@ -53,9 +53,7 @@ impl Pool {
     pub fn acquire_or_queue(&mut self, request: &AcquireRequest<'_>, now: Timestamp) -> Result<Acquisition, Error> {
         match (self.acquire(request, now), self.config.queue_timeout) {
             (Ok(grant), _) => Ok(Acquisition::Granted(grant)),
-            (Err(Error::AtCapacity { .. }), Some(patience)) => {
-                self.acquire_or_park(request, now.after(patience), now)
-            }
+            (Err(Error::AtCapacity { .. }), Some(patience)) => self.acquire_or_park(request, now.after(patience), now),
             (Err(error), _) => Err(error),
         }
     }

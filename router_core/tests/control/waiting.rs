@@ -245,7 +245,10 @@ fn b98_a_refused_request_consumes_nothing() {
     let before = desk.pool.statistics();
     for _ in 0..3 {
         assert_eq!(code(queued(&mut desk, "b")), "too_many_waiters");
-        assert_eq!(code(desk.pool.acquire(&AcquireRequest::for_session("b"), desk.now)), "at_capacity");
+        assert_eq!(
+            code(desk.pool.acquire(&AcquireRequest::for_session("b"), desk.now)),
+            "at_capacity"
+        );
     }
     assert_eq!(desk.pool.statistics(), before);
     desk.settle(running, Outcome::Completed);

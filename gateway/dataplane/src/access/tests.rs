@@ -48,7 +48,11 @@ fn without_an_admin_key() {
         ("[::]:80", Err(Denied::Closed)),
         ("10.0.0.1:80", Err(Denied::Closed)),
     ] {
-        assert_eq!(access(None, None, local).check_admin(&HeaderMap::new()), expected, "{local}");
+        assert_eq!(
+            access(None, None, local).check_admin(&HeaderMap::new()),
+            expected,
+            "{local}"
+        );
     }
 }
 
@@ -80,7 +84,16 @@ fn public_paths() {
     for path in ["/", "/health", "/rollout/health", "/openapi.json", "/metrics"] {
         assert_eq!(open.check_control(path, &none), Ok(()), "{path}");
     }
-    for path in ["/status", "/engines", "/a/engines", "/v1/models", "/workers", "/nothing", "/a/metrics", "*"] {
+    for path in [
+        "/status",
+        "/engines",
+        "/a/engines",
+        "/v1/models",
+        "/workers",
+        "/nothing",
+        "/a/metrics",
+        "*",
+    ] {
         assert_eq!(open.check_control(path, &none), Err(Denied::NoClientKey), "{path}");
     }
     let strict = Access::new(Some("client"), None, true, LOOPBACK.parse().expect("an address")).expect("keys");
@@ -132,7 +145,11 @@ fn b51_foreign_origins() {
 #[test]
 fn verdicts() {
     let keyed = access(None, Some("admin"), LOOPBACK);
-    for (value, verdict) in [("Bearer admin", "admin"), ("Bearer x", "wrong-key"), ("Basic x", "no-key")] {
+    for (value, verdict) in [
+        ("Bearer admin", "admin"),
+        ("Bearer x", "wrong-key"),
+        ("Basic x", "no-key"),
+    ] {
         assert_eq!(keyed.verdict(&headers(&[("authorization", value)])), verdict);
     }
     assert_eq!(access(None, None, "0.0.0.0:1").verdict(&HeaderMap::new()), "closed");
