@@ -736,8 +736,8 @@ class DataPlane:
             tls_cert: PEM file with the listener's certificate chain; it speaks TLS then, and needs ``tls_key``.
             tls_key: PEM file with its private key.
             engine_ca: PEM file with what certificates of ``https://`` engines are checked against. None: the system's.
-            max_clients: Client connections served at a time; more are answered 503 (but on ``/live`` and ``/ready``), and
-                connections are closed after their answers until there is room again. None: no limit.
+            max_clients: Client connections served at a time; more are answered 503 (but on ``/live`` and ``/ready``),
+                and connections are closed after their answers until there is room again. None: no limit.
 
         Raises:
             StartError: The address cannot be bound.

@@ -37,8 +37,8 @@ def _timeout(call: Call, policy: RetryPolicy) -> httpx.Timeout:
 
 
 def _trusted(target: Target) -> ssl.SSLContext | bool:
-    # What the system trusts, or SSL_CERT_FILE names; httpx's own list knows no private authority. Without TLS nothing is
-    # verified, and reading the certificates would take 20 ms.
+    # What the system trusts, or SSL_CERT_FILE names; httpx's own list knows no private authority. Without TLS nothing
+    # is verified, and reading the certificates would take 20 ms.
     return ssl.create_default_context() if target.is_tls else False
 
 

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 CLIENTS = 400
 
 
+def command_line(pid: int) -> str:
+    """What every user of the machine can read of a process."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return [path.name for path in folder.iterdir()]
+
+
 @pytest.mark.slow
 async def test_400_clients_with_256_descriptors(lab: Lab) -> None:
     """A warning at the start; whoever is let in gets the whole stream, the others 503; no engine is blamed."""
@@ -53,13 +63,12 @@ async def test_400_clients_with_256_descriptors(lab: Lab) -> None:
         assert set(done) == {DONE}
         assert {status for status, _ in answers} == {200, 503}
         async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
-
-            async def full() -> bool:
-                return (await client.get("/status")).status_code != 200
-
-            while await full():
+            for _ in range(200):  # until those who were served have left
+                answer = await client.get("/status")
+                if answer.status_code == 200:
+                    break
                 await asyncio.sleep(0.05)
-            status = (await client.get("/status")).json()
+            status = answer.json()
         (backend,) = status["roles"]["rollout"]["models"]["default"]["engines"]
         assert (backend["health"], backend["failures"]) == ("up", 0)
         served.signal(signal.SIGTERM)
@@ -93,10 +102,10 @@ async def test_sighup_stops_it(lab: Lab, tmp_path: Path) -> None:
     """A terminal that goes away ends it as SIGTERM does, and its socket is removed."""
     engine = await lab.engine(hold())
     async with serving("--engine", engine.authority, env={"TMPDIR": str(tmp_path)}) as served:
-        assert [path.name[:8] for path in tmp_path.iterdir()] == ["trimtab-"]
+        assert [name[:8] for name in names(tmp_path)] == ["trimtab-"]
         served.signal(signal.SIGHUP)
         assert (await served.ended()).code == 0
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == []
 
 
 async def test_secrets_are_shown_nowhere(lab: Lab, tmp_path: Path) -> None:
@@ -122,7 +131,7 @@ async def test_secrets_are_shown_nowhere(lab: Lab, tmp_path: Path) -> None:
             for body in (b"{}", b"{", b'{"model":"other"}'):
                 answer = await client.post("/generate", content=body, headers=headers)
                 texts.append(answer.text + repr(answer.headers))
-        texts.append(Path(f"/proc/{served.ready['pid']}/cmdline").read_text())
+        texts.append(command_line(served.ready["pid"]))
         texts.append(json.dumps(served.ready))
         served.signal(signal.SIGTERM)
         ended = await served.ended()

@@ -1,11 +1,11 @@
-"""TLS at the listener and to engines: who is trusted, what is refused, and that the rest of the gateway does not notice."""
+"""TLS at the listener and to engines: who is trusted, what is refused, and that nothing else changes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -42,7 +42,7 @@ class Authority:
             blob.write_to_path(self.cert, append=index > 0)
 
     @property
-    def listener(self) -> dict[str, str]:
+    def listener(self) -> dict[str, Any]:
         """Options of a data plane that shows the certificate."""
         return {"tls_cert": self.cert, "tls_key": self.key}
 
@@ -206,7 +206,7 @@ async def test_a_whole_gateway_with_tls_on_both_sides(
     """URL, discovery, lease API client and a request: all of them say and use https."""
     engine = await lab.engine(one(), tls=authority.server())
     roles = (RoleConfig("rollout", (ModelConfig("tiny", (EngineConfig(engine.url),)),)),)
-    config = GatewayConfig(roles, port=0, engine_ca=authority.ca, **authority.listener)  # type: ignore[arg-type]
+    config = GatewayConfig(roles, port=0, engine_ca=authority.ca, **authority.listener)
     monkeypatch.setenv("SSL_CERT_FILE", authority.ca)
     async with (
         Gateway(config) as gateway,

@@ -1,7 +1,7 @@
 """Descriptors of this process: how many there may be, and for how many clients that is enough.
 
-A client that is served needs two, its own connection and one to an engine. Beside them the listener, the log, probes and
-aborts need some, and those who are turned away need one each for a moment.
+A client that is served needs two, its own connection and one to an engine. Beside them the listener, the log, probes
+and aborts need some, and those who are turned away need one each for a moment.
 """
 
 from __future__ import annotations

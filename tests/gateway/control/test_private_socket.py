@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from contextlib import contextmanager, ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest

@@ -25,6 +25,7 @@ _PREFIX = "trimtab-"
 _SOCKET = "control"
 _PRIVATE_MODE = 0o700
 _YOUNG_S = 60.0
+_SHORT_DIRECTORY = "/tmp"  # noqa: S108 -- for a TMPDIR whose path is too long; mkdtemp makes it safe
 
 
 @asynccontextmanager
@@ -63,7 +64,7 @@ def remove_stale_directories() -> None:
 
     Young ones are left alone, since they may be those of a gateway that is about to listen.
     """
-    for parent in {tempfile.gettempdir(), "/tmp"}:
+    for parent in {tempfile.gettempdir(), _SHORT_DIRECTORY}:
         for directory in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):  # gone meanwhile, or not ours to look into
                 if _is_stale(directory):
@@ -89,4 +90,4 @@ def _private_directory() -> Path:
     if len(bytes(directory / _SOCKET)) <= MAX_SOCKET_PATH_BYTES:
         return directory
     directory.rmdir()
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT_DIRECTORY))
