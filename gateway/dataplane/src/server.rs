@@ -251,10 +251,10 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, mut crowd: Crowd, phas
     let mut changes = phase.clone();
     loop {
         let next = async {
-            let place = crowd.place_at_the_door(&plane).await;
-            (place, listener.accept().await)
+            let at_door = crowd.place_at_the_door(&plane).await;
+            (at_door, listener.accept().await)
         };
-        let (place, accepted) = tokio::select! {
+        let (at_door, accepted) = tokio::select! {
             biased;
             _ = changes.wait_for(|phase| *phase != Phase::Serving) => return,
             next = next => next,
@@ -262,14 +262,14 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, mut crowd: Crowd, phas
         if let Ok((stream, _peer)) = accepted {
             add(&plane.counters.connections_total);
             // Somebody may have left meanwhile.
-            let place = place.filter(|_| crowd.is_full(&plane));
-            if place.is_some() {
+            let at_door = at_door.filter(|_| crowd.is_full(&plane));
+            if at_door.is_some() {
                 add(&plane.counters.turned_away);
                 crowd.call_for_relief();
             }
             let client = Client::new(&plane, stream, phase.clone());
-            if let Some(place) = place {
-                tokio::spawn(turn_away(client, place));
+            if let Some(at_door) = at_door {
+                tokio::spawn(turn_away(client, at_door));
             } else {
                 // Counted before the next one is looked at.
                 let open = Gauge::raise(&plane.counters, |counters| &counters.connections);
@@ -310,9 +310,9 @@ impl Client {
 }
 
 /// Gives one for whom there is no room an answer, and the end of the connection.
-async fn turn_away(client: Client, place: OwnedSemaphorePermit) {
+async fn turn_away(client: Client, at_door: OwnedSemaphorePermit) {
     let _ = tokio::time::timeout(LONGEST_REFUSAL, serve(client, true)).await;
-    drop(place);
+    drop(at_door);
 }
 
 /// Shakes hands, where the listener speaks TLS; `None` when that fails, takes too long, or we are leaving.
