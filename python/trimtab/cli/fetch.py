@@ -84,7 +84,7 @@ def _connection(base_url: str) -> http.client.HTTPConnection:
     except ValueError as error:
         raise click.UsageError(f"--url {base_url!r} is refused: {error}") from None
     if parts.scheme not in {"http", "https"} or not host or parts.path.strip("/") or parts.username is not None:
-        raise click.UsageError(f"--url {base_url!r} is refused: it must be like http://127.0.0.1:8080")
+        raise click.UsageError(f"--url {base_url!r} is refused: it must be like http[s]://127.0.0.1:8080")
     try:
         if parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
