@@ -17,7 +17,7 @@ RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: help setup dev demo test test-rust test-fast test-sglang lint format bench-router bench-lease bench-smoke wheel ci clean
+.PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang lint format bench-router bench-growth bench-lease bench-smoke wheel ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -56,6 +56,12 @@ test-fast: dev ## Core and fast Python tests, under two minutes
 	cargo test --package router_core --lib --locked
 	$(BIN)/python -m pytest -m "not sglang and not slow" $(PYTEST_ARGS)
 
+# 3,000 cases of 350 operations, 25,000 of 40 steps, and the soak's pairs: a million of each.
+test-slow: dev ## A million steps of each property test and of the soak (half an hour)
+	TRIMTAB_PROPERTY_CASES=3000 cargo test --package router_core --locked --test control
+	TRIMTAB_STATEFUL_EXAMPLES=25000 $(BIN)/python -m pytest tests/router/test_stateful.py $(PYTEST_ARGS)
+	TRIMTAB_SOAK_PAIRS=1000000 $(BIN)/python -m pytest tests/router/soak $(PYTEST_ARGS)
+
 test-sglang: dev ## Real SGLang servers on the CPU, in a venv of their own (4.7 GB)
 	$(PYTHON) tests/sglang_cpu/install.py
 	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m sglang $(PYTEST_ARGS)
@@ -79,6 +85,9 @@ bench-router: dev ## acquire + settle, in Rust (criterion) and from Python (pyte
 	cargo bench --package router_core --locked
 	$(BIN)/python -m pytest benches/router --benchmark-only --benchmark-columns=min,median,ops
 
+bench-growth: dev ## The gate on growth: instructions with little and with much in the pool (needs valgrind)
+	$(BIN)/python -m benches.router.growth
+
 bench-smoke: dev ## Every bench once, to see that it runs
 	cargo bench --package router_core --locked -- --test
 	$(BIN)/python -m pytest benches/router --benchmark-disable --quiet
@@ -90,8 +99,8 @@ bench-lease: dev ## Lease API against a FastAPI router of the same function, in 
 wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
 	.ci/wheels $(PYTHON)
 
-ci: lint test wheel bench-smoke test-sglang ## What CI runs
-	@echo "ci: lints, tests, wheels, benches and real SGLang passed"
+ci: lint test wheel bench-smoke bench-growth test-sglang ## What CI runs
+	@echo "ci: lints, tests, wheels, benches, the gate on growth and real SGLang passed"
 
 clean: ## Remove build outputs (not the venvs)
 	rm -rf dist target .cache/stamps python/trimtab/*.so

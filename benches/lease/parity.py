@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POOL = "/v1/router/pools/rollout/tiny"
 
@@ -19,7 +22,7 @@ class Caller:
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        self._key = {"sender": "parity", "incarnation": str(time.time_ns())}
+        self.key = {"sender": "parity", "incarnation": str(time.time_ns())}
 
     def post(self, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
         """Status and answer."""
@@ -30,11 +33,11 @@ class Caller:
 
     def attach(self) -> int:
         """Make the sender known."""
-        return self.post("/senders", owner="bench", **self._key)[0]
+        return self.post("/senders", owner="bench", **self.key)[0]
 
     def acquire(self, seq: int, session: str, **more: Any) -> tuple[int, dict[str, Any]]:
         """Ask for a lease."""
-        return self.post("/leases", seq=seq, session=session, **self._key, **more)
+        return self.post("/leases", seq=seq, session=session, **self.key, **more)
 
     def settle(self, lease: str, outcome: str = "completed") -> tuple[int, dict[str, Any]]:
         """End a lease."""
@@ -74,5 +77,26 @@ def check(name: str, port: int, backends: int) -> None:
     expect("a settled request comes late", caller.acquire(0, "s-0")[0], 409)
     expect("its lease is forgotten", caller.settle(first["lease_id"])[0], 404)
     expect("an unknown member", caller.acquire(backends + 1, "s-0", surprise=1)[0], 422)
-    caller.settle(turn["lease_id"])
+    check_batch(caller, expect, turn["lease_id"], backends + 1)
     caller.close()
+
+
+def check_batch(caller: Caller, expect: Callable[[str, object, object], None], lease: str, seq: int) -> None:
+    """The same calls in one message: each with an answer of its own, and again with the same."""
+    batch = [
+        {"settle": {"lease_id": lease, "outcome": "completed"}},
+        {"acquire": caller.key | {"seq": seq, "session": "s-0"}},
+        {"settle": {"lease_id": lease, "outcome": "failed"}},
+        {"settle": {"lease_id": "ffffffffffffffff", "outcome": "completed"}},
+        {"acquire": caller.key | {"seq": 0, "session": "s-0"}},
+    ]
+    for again in (False, True):
+        status, answer = caller.post("/leases:batch", requests=batch)
+        results = answer["results"]
+        statuses = [result["status"] for result in results]
+        expect("a batch", (status, statuses), (200, [200, 200, 409, 404, 409]))
+        ended, turn = results[0]["body"], results[1]["body"]
+        expect("a settlement in a batch", (ended["outcome"], ended["already"]), ("completed", again))
+        expect("an acquire in a batch", (turn["sticky"], turn["replayed"]), (True, again))
+    expect("the end of its lease", caller.settle(turn["lease_id"])[0], 200)
+    expect("a batch with an unknown member", caller.post("/leases:batch", requests=[{"surprise": 1}])[0], 422)

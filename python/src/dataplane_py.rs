@@ -65,6 +65,7 @@ impl DataPlane {
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
         tls_cert = None, tls_key = None, engine_ca = None, max_clients = None,
+        min_ready = None, lease_socket = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -91,6 +92,8 @@ impl DataPlane {
         tls_key: Option<std::path::PathBuf>,
         engine_ca: Option<std::path::PathBuf>,
         max_clients: Option<u64>,
+        min_ready: Option<std::collections::HashMap<String, u32>>,
+        lease_socket: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -118,10 +121,12 @@ impl DataPlane {
             control_socket,
             client_key,
             metrics_need_key,
+            lease_socket,
             admin_key,
             engine_key,
             tls,
             engine_ca,
+            min_ready: min_ready.unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,
@@ -189,6 +194,17 @@ impl DataPlane {
                 Ok(dict)
             })
             .collect()
+    }
+
+    fn engine_notes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let to_dict = |note: dataplane::EngineNote| {
+            let dict = PyDict::new(py);
+            dict.set_item("pool", note.pool)?;
+            dict.set_item("backend", note.backend)?;
+            dict.set_item("note", note.note)?;
+            Ok(dict)
+        };
+        self.inner.engine_notes().into_iter().map(to_dict).collect()
     }
 
     #[pyo3(signature = (grace_s = 5.0))]

@@ -2,6 +2,7 @@
 //!
 //! A thin layer: conversions and exceptions. The public documentation lives in `trimtab/_core.pyi`.
 
+mod clock;
 mod dataplane_py;
 mod errors;
 mod lease;
@@ -18,6 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The extension module.
 #[pyo3::pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::clock::VirtualClock;
     #[pymodule_export]
     use crate::dataplane_py::{DataPlane, Role};
     #[pymodule_export]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 use router_core::address::Address;
-use router_core::config::{OnAmbiguous, OnDrainTimeout, Start};
+use router_core::config::{OnAmbiguous, OnDrainTimeout, OnUnhealthy, Recovery, Start};
 use router_core::error::Error;
 use router_core::membership::{BackendRef, BackendSpec};
 use router_core::pool::{AcquireRequest, PoolConfig};
@@ -19,6 +19,7 @@ use router_core::time::Timestamp;
 use router_core::update::{BeginUpdate, UpdateKind};
 use router_core::waiters::Acquisition;
 
+use crate::clock::VirtualClock;
 use crate::errors;
 use crate::lease::{Backend, Lease};
 use crate::parked::{Acquired, ParkedAcquire};
@@ -47,7 +48,9 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
-        queue_size = None, queue_timeout_s = None, await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
+        queue_size = None, queue_timeout_s = None,
+        await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
+        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -62,6 +65,10 @@ impl Pool {
         on_ambiguous: &str,
         on_drain_timeout: &str,
         sender_ttl_s: f64,
+        recovery: &str,
+        unhealthy_budget_s: Option<f64>,
+        on_unhealthy: &str,
+        clock: Option<&VirtualClock>,
     ) -> PyResult<Self> {
         let defaults = PoolConfig::default();
         let config = PoolConfig {
@@ -102,9 +109,27 @@ impl Pool {
                 &[("fail", OnDrainTimeout::Fail), ("report", OnDrainTimeout::Report)],
             )?,
             sender_ttl: errors::seconds(py, "sender_ttl_s", sender_ttl_s)?,
+            recovery: choice(
+                py,
+                "recovery",
+                recovery,
+                &[("adopt", Recovery::Adopt), ("restart", Recovery::Restart)],
+            )?,
+            unhealthy_budget: unhealthy_budget_s
+                .map(|budget| errors::seconds(py, "unhealthy_budget_s", budget))
+                .transpose()?,
+            on_unhealthy: choice(
+                py,
+                "on_unhealthy",
+                on_unhealthy,
+                &[("exclude", OnUnhealthy::Exclude), ("fail_pool", OnUnhealthy::FailPool)],
+            )?,
             ..defaults
         };
-        Ok(Self(SharedPool::new(name, config)))
+        Ok(Self(match clock {
+            None => SharedPool::new(name, config),
+            Some(clock) => clock.pool(name, config),
+        }))
     }
 
     #[getter]
@@ -214,6 +239,11 @@ impl Pool {
     fn backends(&self) -> Vec<Backend> {
         self.0
             .with(|pool, _| pool.backends().map(|info| Backend(Arc::clone(info))).collect())
+    }
+
+    #[getter]
+    fn revision(&self) -> u64 {
+        self.0.with(|pool, _| pool.revision())
     }
 
     fn statistics(&self) -> PoolStatistics {

@@ -130,6 +130,16 @@ impl PoolStatistics {
     }
 
     #[getter]
+    fn sessions_expired(&self) -> u64 {
+        self.snapshot.sessions_expired
+    }
+
+    #[getter]
+    fn sessions_evicted(&self) -> u64 {
+        self.snapshot.sessions_evicted
+    }
+
+    #[getter]
     fn picks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (reason, count) in self.snapshot.picks.iter() {
@@ -169,6 +179,11 @@ impl PoolStatistics {
     #[getter]
     fn state(&self) -> &'static str {
         self.snapshot.control.state.as_str()
+    }
+
+    #[getter]
+    fn model_state(&self) -> &'static str {
+        dataplane::model_state::model_state(&self.snapshot)
     }
 
     #[getter]

@@ -23,6 +23,7 @@ __all__ = [
     "Role",
     "SenderStatus",
     "UpdateStatus",
+    "VirtualClock",
     "__version__",
     "normalize_address",
 ]
@@ -127,6 +128,7 @@ class ParkedAcquire:
 
         Raises:
             PoolFailed, PoolClosed, SessionClosed, UnknownSender: Waiting is over, and in vain.
+            UnknownLease: It was granted, and given back unused when its sender was lost.
             InvalidRequest: The wait ended before.
         """
     def give_up(self) -> Lease:
@@ -293,6 +295,12 @@ class PoolStatistics:
     def sessions(self) -> int:
         """Entries of the session table."""
     @property
+    def sessions_expired(self) -> int:
+        """Sessions that ended by being idle for longer than the TTL, so far."""
+    @property
+    def sessions_evicted(self) -> int:
+        """Sessions that made room for others at the cap, so far."""
+    @property
     def picks(self) -> dict[str, int]:
         """Granted leases by pick reason."""
     @property
@@ -305,6 +313,14 @@ class PoolStatistics:
         """Backends by standing: registered, eligible, unproven, down, draining, pending_version, tainted."""
     @property
     def state(self) -> PoolState: ...
+    @property
+    def model_state(self) -> str:
+        """What can be said of the model in one word.
+
+        ``ready``; ``updating``, ``draining``, ``sleeping`` or ``paused`` by the will of a controller; ``failed`` or
+        ``closed``; else what its engines are: ``starting``, ``down``, ``draining``, ``pending_version``, ``tainted``,
+        or ``unavailable`` when they differ or there are none.
+        """
     @property
     def failure(self) -> str | None:
         """The first cause of a failed pool."""
@@ -360,6 +376,27 @@ class PoolStatistics:
         """Registered backends in the order they were added."""
 
 @final
+class VirtualClock:
+    """The time of the pools that were made with it (``Pool(..., clock=clock)``): it passes when it is told to.
+
+    See ``trimtab.testing``. It begins at 0, stands still, and never goes back.
+    """
+
+    def __new__(cls) -> VirtualClock: ...
+    @property
+    def now_s(self) -> float:
+        """Seconds since it was made."""
+    def advance(self, seconds: float) -> None:
+        """Lets time pass, and the pools do what is due: like a data plane, they look once a second.
+
+        Args:
+            seconds: A finite number above 0.
+
+        Raises:
+            InvalidRequest: It is none.
+        """
+
+@final
 class Pool:
     """The routing state of one (role, model): backends, sessions and leases.
 
@@ -378,9 +415,16 @@ class Pool:
             ``unresolved``.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent this many seconds is lost; the leases it holds become ambiguous.
+        recovery: What becomes of leases that an earlier start of the router granted, when their senders present them:
+            ``adopt`` takes over those whose backend and version match, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long a backend may be unhealthy in a row, pauses of the servers not counted; ``None`` is
+            for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the backend out until it is well again, ``fail_pool`` fails
+            the pool, for a membership in which nobody can be spared.
+        clock: What the pool takes for the time, for tests; the machine's clock when absent.
 
     Raises:
-        InvalidRequest: A number is out of its range.
+        InvalidRequest: A number is out of its range, or a word is not one of those.
     """
 
     def __new__(
@@ -396,6 +440,10 @@ class Pool:
         on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle",
         on_drain_timeout: Literal["fail", "report"] = "fail",
         sender_ttl_s: float = 120.0,
+        recovery: Literal["adopt", "restart"] = "adopt",
+        unhealthy_budget_s: float | None = None,
+        on_unhealthy: Literal["exclude", "fail_pool"] = "exclude",
+        clock: VirtualClock | None = None,
     ) -> Pool: ...
     @property
     def name(self) -> str: ...
@@ -669,6 +717,9 @@ class Pool:
         """Fails the pool for good: what waits and what comes gets ``PoolFailed``. The first cause stays."""
     def close(self) -> None:
         """Closes the pool for good: what waits and what comes gets ``PoolClosed``, and nothing fails it any more."""
+    @property
+    def revision(self) -> int:
+        """Grows when engines come, go or change their health, and when a controller acts. Cheap to look at."""
     def statistics(self) -> PoolStatistics: ...
     def take_events(self) -> tuple[list[str], int]:
         """State changes since the last call, one readable line each, and how many were dropped by the bound."""
@@ -727,6 +778,8 @@ class DataPlane:
         tls_key: str | PathLike[str] | None = None,
         engine_ca: str | PathLike[str] | None = None,
         max_clients: int | None = None,
+        min_ready: Mapping[str, int] | None = None,
+        lease_socket: str | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -757,9 +810,12 @@ class DataPlane:
             engine_ca: PEM file with what certificates of ``https://`` engines are checked against. None: the system's.
             max_clients: Client connections served at a time; more are answered 503 (but on ``/live`` and ``/ready``),
                 and connections are closed after their answers until there is room again. None: no limit.
+            min_ready: Eligible engines that ``/ready`` asks of a pool, by its name: 1 where none is given, 0 for a pool
+                that is not required.
+            lease_socket: Unix socket on which the lease API is served, too; made with mode 0600, removed at the end.
 
         Raises:
-            StartError: The address cannot be bound.
+            StartError: The address or the socket cannot be bound.
             InvalidRequest: A role or number breaks a rule.
         """
     @property
@@ -782,6 +838,12 @@ class DataPlane:
         Returns:
             One entry per pool and engine: ``pool``, ``backend``, ``count``, and of the last one ``lease``,
             ``expected`` and ``observed`` version.
+        """
+    def engine_notes(self) -> list[dict[str, str]]:
+        """What is odd about engines that are alive: their probes were refused.
+
+        Returns:
+            One entry per engine: ``pool``, ``backend``, and ``note``, which says what to do about it.
         """
     def shutdown(self, grace_s: float = 5.0) -> None:
         """Stops accepting, lets running requests finish for ``grace_s`` seconds, then cuts them. Idempotent."""

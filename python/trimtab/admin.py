@@ -43,7 +43,7 @@ class RouterAdmin:
         """Prepares a client; the first call connects.
 
         Args:
-            url: The router, ``http[s]://host:port``.
+            url: The router, ``http[s]://host:port`` or ``unix:///path`` of its lease socket.
             pool: ``role/model``; not needed when the router has one pool.
             key: The admin key.
             retry: When calls are sent again.

@@ -84,8 +84,9 @@ class RouterClient:
         ...             lease.settle("completed", output_tokens=reply["meta_info"]["completion_tokens"])
         ...         await router.close_session("traj-17")
 
-    Calls to the router are sent again after connection errors, timeouts and 502, 503
-    and 504, with the same key, so that they have one effect. What the caller sends to an engine is never sent again by
+    Calls to the router are sent again after connection errors, timeouts and 502, 503 and 504, with the same key, so
+    that they have one effect; those of one turn of the event loop are sent as one request. After a restart of the
+    router the client attaches again with what it holds. What the caller sends to an engine is never sent again by
     trimtab.
     """
 
@@ -102,7 +103,7 @@ class RouterClient:
         """Prepares a client; ``async with`` attaches it.
 
         Args:
-            url: The router, ``http[s]://host:port``.
+            url: The router, ``http[s]://host:port`` or ``unix:///path`` of its lease socket.
             sender: Name of this process among the router's clients, the same after a restart of it.
             owner: The group it belongs to, whose fences and acknowledgements hold for it.
             pool: ``role/model``; not needed when the router has one pool.
@@ -163,11 +164,11 @@ class RouterClient:
             NoEligibleBackend, AtCapacity, Fenced, NotServing, VersionNotAcked: What it waited for, after ``wait``.
             PoolFailed, PoolClosed, StaleRequest, SessionClosed, TooManyWaiters: Waiting is in vain.
             RouterUnreachable: No answer within the retry horizon.
-            RouterRestarted: The router no longer knows this sender; open a new client.
+            RouterRestarted: Another process acquires as this sender; open a client under another name.
 
         Raises (on exit):
-            OutcomeConflict, UnknownLease, RouterRestarted: The router had given the lease up: the result must not be
-                used.
+            OutcomeConflict, UnknownLease: The router had given the lease up: the result must not be used.
+            RouterRestarted: The router restarted, or lost this sender, and did not adopt the lease: the same.
         """
         return RouterLeaseContext(
             self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version)

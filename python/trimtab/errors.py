@@ -179,7 +179,7 @@ class SessionClosed(TrimtabError):
 
 
 class RouterRestarted(TrimtabError):
-    """The router is another process than before: what it knew about this sender is gone."""
+    """The router restarted or lost this sender, and what the call is about is gone: a lease, an update, a fence."""
 
     code = "router_restarted"
 

@@ -5,6 +5,10 @@ whose answer nobody waits for any more leaves no lease behind: it may have been 
 and a lease that nobody knows of would block every drain. And a settlement arrives, though its caller was cancelled
 while sending it. So what a caller leaves behind is given to the thread that also sends the signs of life, which carries
 it through.
+
+When a router has restarted, whichever call learns of it first makes the sender known again (see ``attachment``), and
+every call goes to the new start. An acquire keeps its number there: what the old start may have granted for it was told
+to nobody, so nothing was run; and as each call names the start it is meant for, none can be taken for another's.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trimtab.attachment import Attachment
 from trimtab.classification import classify
 from trimtab.errors import (
     AtCapacity,
@@ -25,6 +30,8 @@ from trimtab.errors import (
     InvalidRequest,
     NoEligibleBackend,
     NotServing,
+    PoolClosed,
+    PoolFailed,
     RouterRestarted,
     RouterUnreachable,
     TrimtabError,
@@ -32,10 +39,22 @@ from trimtab.errors import (
     VersionNotAcked,
 )
 from trimtab.heartbeat import Heartbeat
+from trimtab.holdings import Epoch
 from trimtab.lease_record import RouterLease
-from trimtab.sequence import Numbers, incarnation, numbers_of
+from trimtab.sequence import incarnation
 from trimtab.transport import SyncTransport
-from trimtab.wire import MAX_WAIT_S, Call, Pause, RetryPolicy, Steps, Target, exchange, pool_path, without_nones
+from trimtab.wire import (
+    MAX_WAIT_S,
+    Batched,
+    Call,
+    Pause,
+    RetryPolicy,
+    Steps,
+    Target,
+    exchange,
+    pool_path,
+    without_nones,
+)
 
 __all__ = ["AcquireRequest", "SenderLink"]
 
@@ -43,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 # What an acquire may wait for; asking again with the same key keeps waiting.
 _WAITS = (Fenced, NotServing, VersionNotAcked, NoEligibleBackend, AtCapacity)
+# The router is another start than before, or has lost the sender.
+_UNKNOWN = (RouterRestarted, UnknownSender)
 
 
 @dataclass(frozen=True)
@@ -65,13 +86,11 @@ class SenderLink:
         self.sender = sender
         self._owner = owner
         self._pool = pool
-        self._router: str | None = None
-        self._numbers: Numbers | None = None
+        self._attachment: Attachment | None = None
         self._heartbeat: Heartbeat | None = None
         self._transport: SyncTransport | None = None
         self._left_behind: deque[Callable[[], Steps[None]]] = deque()
         self._leaving = threading.Event()
-        self._broken: str | None = None
 
     # Attaching and leaving.
 
@@ -79,30 +98,34 @@ class SenderLink:
         """Makes the sender known to the router, and starts its signs of life."""
         if self._pool is None:
             self._pool = yield from only_pool(self.policy)
-        numbers = numbers_of(self.sender)
-        body = {"sender": self.sender, "owner": self._owner, "incarnation": numbers.incarnation}
-        answer = yield from self._exchange(Call("POST", self._path("senders"), body))
-        self._router = answer["incarnation"]
-        self._numbers = numbers
-        self._broken = None
+        attachment = Attachment(self.target, self._pool, self.sender, self._owner, self.policy)
+        yield from attachment.attach()
+        self._attachment = attachment
         self._leaving.clear()
-        numbers.enter(self._place())
         self._transport = SyncTransport(self.target, self.policy)
-        interval_s = answer["ttl_ms"] / 4000
-        self._heartbeat = Heartbeat(self._beat, interval_s, name=f"trimtab-heartbeat-{self.sender}")
+        self._heartbeat = Heartbeat(
+            self._beat,
+            attachment.ttl_s / 4,
+            name=f"trimtab-heartbeat-{self.sender}",
+            retry_s=self.policy.max_delay_s,
+        )
 
     def leave(self) -> None:
         """Carries through what was left behind, and detaches, with one attempt for each. Idempotent."""
         heartbeat, self._heartbeat = self._heartbeat, None
-        if heartbeat is None or self._transport is None or self._numbers is None:
+        if heartbeat is None or self._transport is None:
             return
         self._leaving.set()
         heartbeat.stop()
+        attachment = self._attached()
         try:
-            self._carry_through()
-            if self._numbers.leave(self._place()):
+            try:
+                self._carry_through()
+            finally:
+                router = attachment.leave()
+            if router is not None:
                 # One that still holds leases stays attached: the router settles them when its TTL is over.
-                query = f"?incarnation={self._numbers.incarnation}&expect_incarnation={self._router}"
+                query = f"?incarnation={attachment.numbers.incarnation}&expect_incarnation={router}"
                 self._run(self._exchange(Call("DELETE", self._path("senders", self.sender) + query)))
         except TrimtabError as error:
             logger.warning("sender %s leaves without a goodbye: %s", self.sender, error)
@@ -117,49 +140,38 @@ class SenderLink:
         """A request with a number of its own."""
         if not 0 <= wait_s < float("inf"):
             raise InvalidRequest(f"wait is {wait_s}: it must be a finite number of seconds, 0 or more")
-        if self._broken is not None:
-            raise RouterRestarted(self._broken)
-        if self._attached().incarnation != incarnation():
+        attachment = self._attached()
+        if attachment.replaced is not None:
+            raise RouterRestarted(attachment.replaced)
+        if attachment.numbers.incarnation != incarnation():
             msg = "this client was opened before the process forked: open another one in the child"
             raise RuntimeError(msg)
-        return AcquireRequest(self._attached().take(), session, wait_s, exclude, expect_version)
+        return AcquireRequest(attachment.numbers.take(), session, wait_s, exclude, expect_version)
 
     def acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
         """Asks for a lease, again and again with the same key until the time is over."""
         try:
-            lease = yield from self._acquire(request)
+            return (yield from self._acquire(request))
         except RouterUnreachable:
             self.abandon(request)
             raise
-        except TrimtabError as error:
+        except TrimtabError:
             # A verdict: the router holds no lease under this number.
-            self._attached().settle(request.number)
-            self._note(error)
-            if self._broken is not None:
-                raise RouterRestarted(self._broken) from error
+            self._forget(request.number)
             raise
-        return lease
 
     def _acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
+        attachment = self._attached()
         deadline = time.monotonic() + request.wait_s
         attempt = 0
         while True:
-            left_s = max(0.0, deadline - time.monotonic())
-            wait_s = min(left_s, MAX_WAIT_S)
+            epoch = yield from attachment.known()
             asked = time.monotonic()
-            body = without_nones(
-                sender=self.sender,
-                incarnation=self._attached().incarnation,
-                seq=request.number,
-                session=request.session,
-                expect_version=request.expect_version,
-                exclude=list(request.exclude),
-                wait_ms=int(wait_s * 1000),
-                settled=self._attached().settled(),
-                expect_incarnation=self._router,
-            )
+            wait_s = min(max(0.0, deadline - asked), MAX_WAIT_S)
             try:
-                answer = yield from self._exchange(Call("POST", self._path("leases"), body, wait_s))
+                answer = yield from self._exchange(self._acquire_call(request, epoch, wait_s))
+            except _UNKNOWN:
+                yield from attachment.rejoin(epoch)
             except _WAITS:
                 now = time.monotonic()
                 # An answer before its time (the router is leaving) must not become a busy loop.
@@ -169,22 +181,47 @@ class SenderLink:
                     raise
                 yield Pause(pause)
             else:
-                return RouterLease.read(answer, request.session)
+                lease = RouterLease.read(answer, request.session)
+                # Otherwise a start of the router granted it that is gone, and nobody has used it.
+                if attachment.holdings.add(epoch, request.number, lease):
+                    return lease
+
+    def _acquire_call(self, request: AcquireRequest, epoch: Epoch, wait_s: float) -> Call:
+        body = without_nones(
+            seq=request.number,
+            session=request.session,
+            expect_version=request.expect_version,
+            exclude=list(request.exclude),
+            **self._identity(epoch),
+        )
+        waiting = {**body, "wait_ms": int(wait_s * 1000)}
+        return Call("POST", self._path("leases"), waiting, wait_s, self._batched("acquire", body))
+
+    def _batched(self, operation: str, members: Mapping[str, Any]) -> Batched:
+        return Batched(self._path("leases:batch"), operation, members)
+
+    def _identity(self, epoch: Epoch) -> dict[str, Any]:
+        """Whose call it is, what the router may forget, and which start of the router it is meant for."""
+        numbers = self._attached().numbers
+        return {
+            "sender": self.sender,
+            "incarnation": numbers.incarnation,
+            "settled": numbers.settled(),
+            "expect_incarnation": epoch.router,
+        }
 
     def abandon(self, request: AcquireRequest) -> None:
         """Nobody waits for the answer any more: whatever it is, no lease shall remain."""
         self._leave_behind(partial(self._give_back, request))
 
     def _give_back(self, request: AcquireRequest) -> Steps[None]:
-        numbers = self._attached()
+        at_once = AcquireRequest(request.number, request.session, 0.0, request.exclude, request.expect_version)
         try:
-            lease = yield from self._acquire(
-                AcquireRequest(request.number, request.session, 0.0, request.exclude, request.expect_version)
-            )
+            lease = yield from self._acquire(at_once)
         except RouterUnreachable:
             raise
         except TrimtabError:
-            numbers.settle(request.number)
+            self._forget(request.number)
             return
         lease.settle("not_sent")
         yield from self._settle(request.number, lease)
@@ -202,31 +239,55 @@ class SenderLink:
         self._leave_behind(partial(self._settle, number, lease))
 
     def _settle(self, number: int, lease: RouterLease) -> Steps[None]:
-        numbers = self._attached()
-        body = {
-            **(lease.settlement or {"outcome": "ambiguous"}),
-            "sender": self.sender,
-            "incarnation": numbers.incarnation,
-            "settled": numbers.settled(),
-            "expect_incarnation": self._router,
-        }
         try:
-            yield from self._exchange(Call("POST", self._path("leases", lease.id, "settle"), body))
+            yield from self._conclude(number, lease)
         except RouterUnreachable:
             raise
-        except TrimtabError as error:
-            numbers.settle(number)
-            self._note(error)
-            if self._broken is not None:
-                raise RouterRestarted(self._broken) from error
+        except (PoolFailed, PoolClosed) as error:
+            # A settlement is always taken in; this is what the next start of the router said of the sender.
+            self._forget(number)
+            raise RouterRestarted(_lost(lease, f"its pool is over ({error})")) from error
+        except TrimtabError:
+            self._forget(number)
             raise
-        numbers.settle(number)
+        self._forget(number)
+
+    def _conclude(self, number: int, lease: RouterLease) -> Steps[None]:
+        attachment = self._attached()
+        while True:
+            epoch = yield from attachment.known()
+            held = attachment.holdings.find(number)
+            if held is not None and held.lost is not None:
+                raise RouterRestarted(_lost(lease, held.lost))
+            name = lease.id if held is None else held.id
+            body = {**(lease.settlement or {"outcome": "ambiguous"}), **self._identity(epoch)}
+            batched = self._batched("settle", {**body, "lease_id": name})
+            try:
+                yield from self._exchange(Call("POST", self._path("leases", name, "settle"), body, batched=batched))
+            except _UNKNOWN:
+                yield from attachment.rejoin(epoch)
+            else:
+                return
+
+    def _forget(self, number: int) -> None:
+        """The request is over: nothing is held for it, and its number is settled."""
+        attachment = self._attached()
+        attachment.holdings.drop(number)
+        attachment.numbers.settle(number)
 
     def close_session(self, session: str) -> Steps[tuple[bool, int]]:
         """Forgets a session of this sender."""
-        body = {"sender": self.sender, "expect_incarnation": self._router}
-        answer = yield from self._exchange(Call("POST", self._path("sessions", session, "close"), body))
-        return answer["closed"], answer["open_leases"]
+        attachment = self._attached()
+        attachment.holdings.unpin(session)
+        while True:
+            epoch = yield from attachment.known()
+            body = {"sender": self.sender, "expect_incarnation": epoch.router}
+            try:
+                answer = yield from self._exchange(Call("POST", self._path("sessions", session, "close"), body))
+            except _UNKNOWN:
+                yield from attachment.rejoin(epoch)
+            else:
+                return answer["closed"], answer["open_leases"]
 
     # The thread behind.
 
@@ -237,17 +298,17 @@ class SenderLink:
 
     def _beat(self) -> None:
         self._carry_through()
-        numbers = self._attached()
-        body = {
-            "incarnation": numbers.incarnation,
-            "settled": numbers.settled(),
-            "expect_incarnation": self._router,
-        }
+        self._run(self._sign_of_life())
+
+    def _sign_of_life(self) -> Steps[None]:
+        attachment = self._attached()
+        epoch = yield from attachment.known()
+        body = self._identity(epoch)
+        del body["sender"]
         try:
-            self._run(self._exchange(Call("POST", self._path("senders", self.sender, "heartbeat"), body)))
-        except TrimtabError as error:
-            self._note(error)
-            raise
+            yield from self._exchange(Call("POST", self._path("senders", self.sender, "heartbeat"), body))
+        except _UNKNOWN:
+            yield from attachment.rejoin(epoch)
 
     def _carry_through(self) -> None:
         for _ in range(len(self._left_behind)):
@@ -271,28 +332,24 @@ class SenderLink:
                 f"the router at {self.target.url} gives no usable answer, and the client is leaving"
             )
 
-    def _note(self, error: TrimtabError) -> None:
-        """Remembers what no later call of this sender can change."""
-        if isinstance(error, (RouterRestarted, UnknownSender)) and self._broken is None:
-            self._broken = (
-                f"the router at {self.target.url} no longer knows this sender, since it restarted or lost it: the"
-                f" sender's leases and sessions are gone; open a new client ({error})"
-            )
-
     def _exchange(self, call: Call) -> Steps[dict[str, Any]]:
         return exchange(call, self.policy, time.monotonic)
 
-    def _attached(self) -> Numbers:
-        if self._numbers is None:
+    def _attached(self) -> Attachment:
+        if self._attachment is None:
             msg = "the client is not open: use it in `with` or `async with`"
             raise RuntimeError(msg)
-        return self._numbers
-
-    def _place(self) -> str:
-        return f"{self._router}/{self._pool}"
+        return self._attachment
 
     def _path(self, *names: str) -> str:
         return pool_path(self._pool or "", *names)
+
+
+def _lost(lease: RouterLease, why: str) -> str:
+    return (
+        f"the router restarted or lost this sender while lease {lease.id} on {lease.backend_id} was held, and {why}:"
+        " its result must not be used"
+    )
 
 
 def only_pool(policy: RetryPolicy) -> Steps[str]:

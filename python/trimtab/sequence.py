@@ -3,7 +3,9 @@
 A router remembers what it answered to a request until the sender says that it needs the answer no more. Were there two
 counters for one sender in a process, two different requests would carry one number, and the second would be given the
 lease of the first. So there is one ``Numbers`` per sender in a process, whoever asks for it. (Not one per router too:
-nobody can tell whether two URLs, or two names of a pool, are the same. That a router sees gaps costs nothing.)
+nobody can tell whether two URLs, or two names of a pool, are the same. That a router sees gaps then costs nothing: the
+sender tells each of them about every number. And not one for all senders of a process: to a router each of them is a
+process of its own, and what one of them still runs would be a gap in the numbers of all others.)
 
 What is settled is a set of intervals, not a watermark: one execution that lasts hours would hold a watermark back, and
 the router would have to remember everything above it.

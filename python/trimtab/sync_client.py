@@ -85,7 +85,7 @@ class SyncRouterClient:
 
     Thread-safe: many threads may hold leases of one client. Calls to the router are sent again after connection errors,
     timeouts and 502, 503 and 504, with the same key, so that they have one effect. What the caller sends to an engine
-    is never sent again by trimtab.
+    is never sent again by trimtab. After a restart of the router the client attaches again with what it holds.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SyncRouterClient:
         """Prepares a client; ``with`` attaches it.
 
         Args:
-            url: The router, ``http[s]://host:port``.
+            url: The router, ``http[s]://host:port`` or ``unix:///path`` of its lease socket.
             sender: Name of this process among the router's clients, the same after a restart of it.
             owner: The group it belongs to, whose fences and acknowledgements hold for it.
             pool: ``role/model``; not needed when the router has one pool.
@@ -162,11 +162,11 @@ class SyncRouterClient:
             NoEligibleBackend, AtCapacity, Fenced, NotServing, VersionNotAcked: What it waited for, after ``wait``.
             PoolFailed, PoolClosed, StaleRequest, SessionClosed, TooManyWaiters: Waiting is in vain.
             RouterUnreachable: No answer within the retry horizon.
-            RouterRestarted: The router no longer knows this sender; open a new client.
+            RouterRestarted: Another process acquires as this sender; open a client under another name.
 
         Raises (on exit):
-            OutcomeConflict, UnknownLease, RouterRestarted: The router had given the lease up: the result must not be
-                used.
+            OutcomeConflict, UnknownLease: The router had given the lease up: the result must not be used.
+            RouterRestarted: The router restarted, or lost this sender, and did not adopt the lease: the same.
         """
         return SyncRouterLeaseContext(
             self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version)

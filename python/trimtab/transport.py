@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from trimtab.coalesce import Coalescer
 from trimtab.wire import Call, Pause, Reply, RetryPolicy, Steps, Target, TransportFault
 
 try:
@@ -42,6 +43,11 @@ def _trusted(target: Target) -> ssl.SSLContext | bool:
     return ssl.create_default_context() if target.is_tls else False
 
 
+def _local(target: Target, kind: Callable[..., T]) -> T | None:
+    # For a Unix socket; none has httpx make its own. Limits and TLS are those of the transport.
+    return None if target.socket is None else kind(uds=target.socket, limits=_LIMITS, trust_env=False, verify=False)
+
+
 def _fault(error: httpx.TransportError) -> TransportFault:
     return TransportFault(f"{type(error).__name__}: {error}".rstrip(": "))
 
@@ -53,7 +59,12 @@ class SyncTransport:
         self._policy = policy
         # An inherited proxy would answer for the router.
         self._client = httpx.Client(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=_trusted(target)
+            base_url=target.url,
+            headers=target.headers,
+            transport=_local(target, httpx.HTTPTransport),
+            limits=_LIMITS,
+            trust_env=False,
+            verify=_trusted(target),
         )
 
     def run(self, steps: Steps[T], pause: Callable[[float], None] = time.sleep) -> T:
@@ -72,7 +83,7 @@ class SyncTransport:
                 except httpx.TransportError as error:
                     step = steps.throw(_fault(error))
                 else:
-                    step = steps.send(Reply(reply.status_code, reply.content))
+                    step = steps.send(Reply.read(reply.status_code, reply.content))
         except StopIteration as end:
             result: T = end.value
             return result
@@ -93,13 +104,22 @@ class SyncTransport:
 
 
 class AsyncTransport:
-    """Carries out steps on the event loop; belongs to the loop that uses it first."""
+    """Carries out steps on the event loop; belongs to the loop that uses it first.
+
+    Calls that callers make in one turn of the loop are sent together, when they can be.
+    """
 
     def __init__(self, target: Target, policy: RetryPolicy) -> None:
         self._policy = policy
         self._client = httpx.AsyncClient(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=_trusted(target)
+            base_url=target.url,
+            headers=target.headers,
+            transport=_local(target, httpx.AsyncHTTPTransport),
+            limits=_LIMITS,
+            trust_env=False,
+            verify=_trusted(target),
         )
+        self._coalescer = Coalescer(self._send)
 
     async def run(self, steps: Steps[T]) -> T:
         """The end of ``steps``, or what they raise."""
@@ -111,19 +131,27 @@ class AsyncTransport:
                     step = next(steps)
                     continue
                 try:
-                    reply = await self._client.request(
-                        step.method, step.path, json=step.body, timeout=_timeout(step, self._policy)
-                    )
-                except httpx.TransportError as error:
-                    step = steps.throw(_fault(error))
+                    reply = await self._coalescer.send(step)
+                except TransportFault as fault:
+                    step = steps.throw(fault)
                 else:
-                    step = steps.send(Reply(reply.status_code, reply.content))
+                    step = steps.send(reply)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             steps.close()
 
+    async def _send(self, call: Call) -> Reply:
+        try:
+            reply = await self._client.request(
+                call.method, call.path, json=call.body, timeout=_timeout(call, self._policy)
+            )
+        except httpx.TransportError as error:
+            raise _fault(error) from None
+        return Reply.read(reply.status_code, reply.content)
+
     async def close(self) -> None:
         """Closes the connections."""
+        await self._coalescer.close()
         await self._client.aclose()

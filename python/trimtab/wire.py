@@ -14,12 +14,13 @@ import random
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from trimtab.errors import InvalidRequest, RouterUnreachable, Starting, TrimtabError, error_of
 
 __all__ = [
     "MAX_WAIT_S",
+    "Batched",
     "Call",
     "Pause",
     "Reply",
@@ -38,8 +39,24 @@ T = TypeVar("T")
 MAX_WAIT_S = 30.0
 """The longest wait of one call; longer ones are asked for again, with the same key."""
 
+_UNIX = "unix://"
 _MAYBE_LATER = (502, 503, 504)
 _OK, _MULTIPLE_CHOICES = 200, 300
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A call as one of several in a request.
+
+    Attributes:
+        path: Where those are sent.
+        operation: ``acquire`` or ``settle``.
+        members: What it says, and that without waiting.
+    """
+
+    path: str
+    operation: str
+    members: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -51,12 +68,14 @@ class Call:
         path: Path and query.
         body: What is sent as JSON; ``None`` sends no body.
         wait_s: How long the router may hold the answer back.
+        batched: The same among others; ``None`` for what is sent alone.
     """
 
     method: str
     path: str
     body: Mapping[str, Any] | None = None
     wait_s: float = 0.0
+    batched: Batched | None = None
 
 
 @dataclass(frozen=True)
@@ -68,10 +87,23 @@ class Pause:
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete HTTP answer."""
+    """A complete HTTP answer, or one of several in it.
+
+    Attributes:
+        status: The HTTP status.
+        members: The JSON value; ``None`` when it is none.
+    """
 
     status: int
-    content: bytes
+    members: Any
+
+    @classmethod
+    def read(cls, status: int, content: bytes) -> Reply:
+        """The answer with this body."""
+        try:
+            return cls(status, json.loads(content))
+        except ValueError:
+            return cls(status, None)
 
 
 Step: TypeAlias = Call | Pause
@@ -113,9 +145,19 @@ class RetryPolicy:
 
 
 class Target:
-    """A router's base URL and the admin key for it. The key shows in no text that is made of it."""
+    """A router's base URL and the admin key for it. The key shows in no text that is made of it.
+
+    Attributes:
+        url: What paths are appended to.
+        socket: The path of a Unix socket that is to be connected to instead of the host in ``url``.
+        is_tls: Whether the router speaks TLS.
+        headers: Sent with every call.
+    """
 
     def __init__(self, url: str, key: str | None) -> None:
+        self.socket: str | None = None
+        if url.startswith(_UNIX):
+            self.socket, url = _socket_of(url), "http://localhost"
         try:
             parts = urlsplit(url)
             usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -123,7 +165,7 @@ class Target:
             usable = False
         # The URL itself is not repeated: it is the wrong one, and may be wrong by a password.
         if not usable or parts.username is not None or parts.query or parts.fragment or parts.path.strip("/"):
-            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] and nothing else")
+            raise InvalidRequest("the router's URL is refused: it must be http[s]://host[:port] or unix:///path")
         if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
             raise InvalidRequest("the admin key is refused: it must be one or more visible ASCII characters")
         self.url = f"{parts.scheme}://{parts.netloc}"
@@ -131,7 +173,14 @@ class Target:
         self.headers: Mapping[str, str] = {} if key is None else {"Authorization": f"Bearer {key}"}
 
     def __repr__(self) -> str:
-        return f"Target({self.url!r})"
+        return f"Target({self.url if self.socket is None else _UNIX + self.socket!r})"
+
+
+def _socket_of(url: str) -> str:
+    path = unquote(url.removeprefix(_UNIX))
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise InvalidRequest("the router's URL is refused: a Unix socket is unix:///path, with an absolute path")
+    return path
 
 
 def pool_path(pool: str, *names: str) -> str:
@@ -189,10 +238,7 @@ class _NotOurs(TrimtabError):
 
 
 def _read(reply: Reply) -> dict[str, Any]:
-    try:
-        members = json.loads(reply.content)
-    except ValueError:
-        members = None
+    members = reply.members
     if not isinstance(members, dict):
         raise _NotOurs(f"status {reply.status} without a JSON object: is this the URL of a trimtab router?")
     if _OK <= reply.status < _MULTIPLE_CHOICES:

@@ -149,6 +149,8 @@ pub(crate) struct Backend {
     pub(crate) ramp_end: Timestamp,
     /// The latest probe begun.
     pub(crate) probe_seq: u32,
+    /// Its servers were paused and no probe has answered since: the next failure of one means little.
+    pub(crate) is_waking: bool,
 }
 
 impl Backend {
@@ -267,6 +269,7 @@ impl Membership {
             heard: Duration::ZERO,
             ramp_end: Timestamp::ZERO,
             probe_seq: 0,
+            is_waking: false,
         });
         slot
     }

@@ -4,18 +4,28 @@
 //! counted from the end of its last execution, never from its start or its registration, so a turn that runs for an
 //! hour keeps its session. At the cap the session idle for longest makes room; when none is idle, nobody is evicted.
 //!
-//! Idle sessions, and only they, are chained in the order in which they became idle. With one TTL for all that is
-//! also the order in which they expire, so finding the next one to expire or evict is O(1), and exact. Sessions live
-//! in a slab, found by a hash table of slot numbers; keys of up to 38 bytes (a UUID has 36) are stored in place. A
-//! turn of a known session allocates nothing.
+//! Idle sessions, and only they, are chained in the order in which they became idle ([`idle`]). With one TTL for all
+//! that is also the order in which they expire, so finding the next one to expire or evict is O(1), and exact. Sessions
+//! live in a slab, found by indexes of slot numbers, one per sender ([`namespaces`]); keys of up to 38 bytes (a UUID
+//! has 36) are stored in place. A turn of a known session allocates nothing.
+//!
+//! What a turn costs with a million sessions is the memory it touches: the index, the session, and the links of the
+//! chain, each in a vector of its own, of which only that of the sessions is too large for a cache.
+
+mod idle;
+mod index;
+mod namespaces;
 
 use crate::membership::BackendRef;
-use crate::slab::{Handle, NIL, Slab};
+use crate::slab::{Handle, Slab};
 use crate::time::Timestamp;
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
+use idle::IdleChain;
+use namespaces::Namespaces;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
+
+pub(crate) use namespaces::COMMON;
 
 /// The longest session key, in bytes; the shortest has one.
 pub const MAX_KEY_BYTES: usize = 256;
@@ -28,7 +38,7 @@ const UNKNOWN: u32 = u32::MAX;
 /// What names a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name<'a> {
-    /// 0 for requests without a sender.
+    /// The sender's, or [`COMMON`].
     pub(crate) namespace: u32,
     pub(crate) key: &'a str,
 }
@@ -64,7 +74,7 @@ impl Key {
 #[derive(Debug)]
 struct Session {
     key: Key,
-    /// Whose session it is: sessions of different senders are different, whatever they are called.
+    /// Whose session it is.
     namespace: u32,
     backend: BackendRef,
     /// Open leases and parked acquires; the session is in the idle chain exactly when this is 0.
@@ -74,9 +84,6 @@ struct Session {
     /// How often the pool had published when the pin was chosen.
     publications: u32,
     idle_since: Timestamp,
-    /// Neighbours in the idle chain, or [`NIL`].
-    previous: u32,
-    next: u32,
 }
 
 /// What the caller has to account for when a session ends.
@@ -90,10 +97,9 @@ pub(crate) struct Ended {
 #[derive(Debug)]
 pub(crate) struct SessionTable {
     hasher: FixedState,
-    index: HashTable<u32>,
+    namespaces: Namespaces,
     sessions: Slab<Session>,
-    longest_idle: u32,
-    latest_idle: u32,
+    idle: IdleChain,
     ttl: Duration,
     cap: usize,
 }
@@ -102,31 +108,53 @@ impl SessionTable {
     pub(crate) fn new(ttl: Duration, cap: usize, hash_seed: u64) -> Self {
         Self {
             hasher: FixedState::with_seed(hash_seed),
-            index: HashTable::new(),
+            namespaces: Namespaces::new(),
             sessions: Slab::default(),
-            longest_idle: NIL,
-            latest_idle: NIL,
+            idle: IdleChain::new(),
             ttl,
             cap,
         }
     }
 
+    /// Sessions that are not taken out: the live ones, and what departed senders left.
     pub(crate) fn len(&self) -> usize {
-        debug_assert_eq!(
-            self.index.len(),
-            self.sessions.len() as usize,
-            "every session is in the index"
-        );
-        self.index.len()
+        self.sessions.len() as usize
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.index.len() >= self.cap
+        self.len() >= self.cap
+    }
+
+    /// A namespace for a new sender.
+    pub(crate) fn open_namespace(&mut self) -> u32 {
+        self.namespaces.open()
+    }
+
+    /// Ends every session of a namespace: nobody finds them any more. [`Self::take_departed`] takes them out.
+    pub(crate) fn close_namespace(&mut self, namespace: u32) {
+        self.namespaces.close(namespace);
+    }
+
+    /// Takes out sessions of closed namespaces; looks at no more than `limit`.
+    pub(crate) fn take_departed(&mut self, limit: usize) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for _ in 0..limit {
+            let Some((slot, namespace)) = self.namespaces.next_departed() else {
+                break;
+            };
+            // It may have ended, and another one be in its slot by now.
+            if let Some((session, entry)) = self.sessions.occupant(slot)
+                && entry.namespace == namespace
+            {
+                ended.extend(self.remove(session));
+            }
+        }
+        ended
     }
 
     #[inline]
     pub(crate) fn hash(&self, name: Name<'_>) -> u64 {
-        hash_name(&self.hasher, name.namespace, name.key.as_bytes())
+        hash_key(&self.hasher, name.key.as_bytes())
     }
 
     /// Tells the bodies of requests apart.
@@ -144,11 +172,9 @@ impl SessionTable {
     /// The session of this name, whose hash is `hash`. It may have expired; see [`Self::has_expired`].
     #[inline]
     pub(crate) fn find(&self, hash: u64, name: Name<'_>) -> Option<Handle> {
-        let matches = |index: &u32| {
-            let session = self.sessions.at(*index).1;
-            session.key.as_bytes() == name.key.as_bytes() && session.namespace == name.namespace
-        };
-        self.index.find(hash, matches).map(|index| self.sessions.at(*index).0)
+        let matches = |slot: &u32| self.sessions.at(*slot).1.key.as_bytes() == name.key.as_bytes();
+        let slot = self.namespaces.get(name.namespace)?.find(hash, matches)?;
+        Some(self.sessions.at(slot).0)
     }
 
     /// The key of a session, unless it ended.
@@ -159,15 +185,6 @@ impl SessionTable {
 
     pub(crate) fn is_live(&self, session: Handle) -> bool {
         self.sessions.get(session).is_some()
-    }
-
-    /// Every session of a namespace.
-    pub(crate) fn of_namespace(&self, namespace: u32) -> Vec<Handle> {
-        let sessions = self.sessions.iter();
-        sessions
-            .filter(|(_, session)| session.namespace == namespace)
-            .map(|(handle, _)| handle)
-            .collect()
     }
 
     /// Whether the session has no open lease.
@@ -215,7 +232,7 @@ impl SessionTable {
 
     /// The session that has been idle for longest.
     pub(crate) fn longest_idle(&self) -> Option<Handle> {
-        (self.longest_idle != NIL).then(|| self.sessions.at(self.longest_idle).0)
+        self.idle.first().map(|slot| self.sessions.at(slot).0)
     }
 
     /// Adds a session with its first lease open.
@@ -228,15 +245,15 @@ impl SessionTable {
             context_tokens: UNKNOWN,
             publications,
             idle_since: Timestamp::ZERO,
-            previous: NIL,
-            next: NIL,
         };
         let handle = self.sessions.insert(session);
         let (hasher, sessions) = (&self.hasher, &self.sessions);
-        self.index.insert_unique(hash, handle.index, |index| {
-            let session = sessions.at(*index).1;
-            hash_name(hasher, session.namespace, session.key.as_bytes())
-        });
+        let index = self.namespaces.get_mut(name.namespace);
+        index
+            .expect("who departed begins no session")
+            .insert(hash, handle.index, |slot| {
+                hash_key(hasher, sessions.at(*slot).1.key.as_bytes())
+            });
         handle
     }
 
@@ -247,7 +264,7 @@ impl SessionTable {
         entry.open += 1;
         let was_idle = entry.open == 1;
         if was_idle {
-            self.unchain(session.index);
+            self.idle.remove(session.index);
         }
         was_idle
     }
@@ -262,59 +279,32 @@ impl SessionTable {
         }
         entry.idle_since = now;
         let pin = entry.backend;
-        self.chain_last(session.index);
+        self.idle.push(session.index);
         Some(pin)
     }
 
     /// Takes a session out, open leases or not.
     pub(crate) fn remove(&mut self, session: Handle) -> Option<Ended> {
         let entry = self.sessions.get(session)?;
-        let hash = hash_name(&self.hasher, entry.namespace, entry.key.as_bytes());
+        let hash = hash_key(&self.hasher, entry.key.as_bytes());
         let ended = Ended {
             backend: entry.backend,
             open_leases: entry.open,
         };
-        if let Ok(found) = self.index.find_entry(hash, |index| *index == session.index) {
-            found.remove();
+        if let Some(index) = self.namespaces.get_mut(entry.namespace) {
+            index.remove(hash, session.index);
         }
         if ended.open_leases == 0 {
-            self.unchain(session.index);
+            self.idle.remove(session.index);
         }
         self.sessions.remove(session);
         Some(ended)
     }
-
-    fn chain_last(&mut self, index: u32) {
-        let last = std::mem::replace(&mut self.latest_idle, index);
-        let entry = self.sessions.at_mut(index);
-        (entry.previous, entry.next) = (last, NIL);
-        if last == NIL {
-            self.longest_idle = index;
-        } else {
-            self.sessions.at_mut(last).next = index;
-        }
-    }
-
-    fn unchain(&mut self, index: u32) {
-        let entry = self.sessions.at_mut(index);
-        let (previous, next) = (entry.previous, entry.next);
-        if previous == NIL {
-            self.longest_idle = next;
-        } else {
-            self.sessions.at_mut(previous).next = next;
-        }
-        if next == NIL {
-            self.latest_idle = previous;
-        } else {
-            self.sessions.at_mut(next).previous = previous;
-        }
-    }
 }
 
 #[inline]
-fn hash_name(hasher: &FixedState, namespace: u32, bytes: &[u8]) -> u64 {
+fn hash_key(hasher: &FixedState, bytes: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
-    state.write_u32(namespace);
     state.write(bytes);
     state.finish()
 }

@@ -112,6 +112,18 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The occupant of a slot that may be vacant.
+    pub(crate) fn occupant(&self, index: u32) -> Option<(Handle, &T)> {
+        let slot = self.slots.get(index as usize)?;
+        match &slot.content {
+            Content::Occupied(value) => {
+                let generation = slot.generation;
+                Some((Handle { index, generation }, value))
+            }
+            Content::Vacant(_) => None,
+        }
+    }
+
     /// Like [`Self::at`], to change the occupant.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
@@ -123,18 +135,7 @@ impl<T> Slab<T> {
 
     /// Every occupant with its handle, in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
-        (0u32..)
-            .zip(&self.slots)
-            .filter_map(|(index, slot)| match &slot.content {
-                Content::Occupied(value) => Some((
-                    Handle {
-                        index,
-                        generation: slot.generation,
-                    },
-                    value,
-                )),
-                Content::Vacant(_) => None,
-            })
+        (0u32..).zip(&self.slots).filter_map(|(index, _)| self.occupant(index))
     }
 
     /// Every occupant, in slot order, to change it.

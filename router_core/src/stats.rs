@@ -165,7 +165,8 @@ pub struct PoolStatistics {
     pub retired: Vec<BackendStatistics>,
     /// Open leases on all backends, the retired ones included.
     pub outstanding: u32,
-    /// Live sessions. Those pinned to a forgotten incarnation are counted here and on no backend.
+    /// Sessions in the table: live ones, and what departed senders left until it is taken out. Those pinned to a
+    /// forgotten incarnation are counted here and on no backend.
     pub sessions: usize,
     /// Open leases in the ledger; always equal to `outstanding`.
     pub leases: usize,

@@ -160,6 +160,45 @@ fn i7_keyed_churn_leaves_nothing_behind() {
     assert_eq!((churn(), churn()), (first, first));
 }
 
+/// I7: neither do senders that come, leave sessions behind and go.
+#[test]
+fn i7_departures_leave_nothing_behind() {
+    let mut pool = pool(16);
+    let now = Timestamp::ZERO;
+    let mut churn = || {
+        for round in 0..20 {
+            for (number, sender) in ["a", "b", "c"].into_iter().enumerate() {
+                pool.attach_sender(&Attach::new(sender, "1", "train"), now)
+                    .expect("a new sender");
+                for seq in 0..600 {
+                    let key = RequestKey {
+                        sender,
+                        incarnation: "1",
+                        seq,
+                    };
+                    let session = uuid(usize::try_from(seq).expect("few"));
+                    let grant = pool
+                        .acquire(&AcquireRequest::for_session(&session).keyed(key), now)
+                        .expect("an eligible backend");
+                    pool.settle(grant.lease, Settlement::new(Outcome::Completed), now)
+                        .expect("open");
+                }
+                assert_eq!(pool.statistics().sessions, 600 * (number + 1), "round {round}");
+            }
+            for sender in ["a", "b", "c"] {
+                pool.detach_sender(sender, "1", now).expect("it holds no leases");
+            }
+            pool.tick(now);
+            assert_eq!(pool.statistics().sessions, 0);
+        }
+        pool.take_events();
+        LIVE_BYTES.get()
+    };
+    churn();
+    let first = churn();
+    assert_eq!((churn(), churn()), (first, first));
+}
+
 /// B69: neither do incarnations that come and go, with events that nobody reads.
 #[test]
 fn b69_membership_churn_leaves_nothing_behind() {

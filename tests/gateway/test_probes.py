@@ -103,3 +103,12 @@ async def test_a_long_execution_on_a_busy_engine_is_not_ended_by_probes(lab: Lab
     await wait_until(lambda: health(gateway) == ["down"], "the engine is down")
     assert gateway.outstanding == 1
     assert engine.disconnects == 0
+
+
+async def test_an_engine_that_refuses_its_probes_is_noted(lab: Lab) -> None:
+    """It is alive and serves; what is odd about it is told to whoever asks."""
+    engine = await lab.engine(one(), model_info=404)
+    gateway = await lab.gateway(engine)
+    (note,) = await wait_until(gateway.plane.engine_notes, "it is noted")
+    assert (note["pool"], note["backend"]) == ("rollout/tiny", gateway.pool.backends()[0].id)
+    assert "answered 404" in note["note"]

@@ -14,7 +14,7 @@ from trimtab._core import DataPlane, Role
 from trimtab.testing import ScriptedEngine, complete, serving_pool
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-TURN, IN_PROCESS, UPDATE, TESTING = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+TURN, IN_PROCESS, UPDATE, TESTING, CLOCK = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 
 
 def run(code: str, **names: object) -> dict[str, Any]:
@@ -52,3 +52,8 @@ def test_in_process(capsys: pytest.CaptureFixture[str]) -> None:
 def test_testing() -> None:
     """The helpers of the page fit together."""
     assert run(TESTING)["router"].statistics().weight_version == 41
+
+
+def test_clock() -> None:
+    """Two minutes pass, and the sender is lost."""
+    assert "rollout/3" in str(run(CLOCK)["pool"].statistics().failure)

@@ -100,5 +100,5 @@ def test_a_settlement_that_the_router_refuses_is_an_error(router: RunningRouter)
         with pytest.raises(trimtab.PoolFailed, match="held 1 leases"):
             router.pool.attach_sender("rollout/0", "another process", "train")
         lease.settle("completed")
-        with pytest.raises(trimtab.RouterRestarted, match="lost it"):
+        with pytest.raises(trimtab.RouterRestarted, match="lost this sender"):
             context.__exit__(None, None, None)

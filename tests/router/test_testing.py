@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from tests.support.waiting import wait_until
-from trimtab import Router, classify
-from trimtab.testing import Answer, ScriptedEngine, answer, complete, cut, held, reset, serving_pool
+from trimtab import InvalidRequest, Router, UnknownLease, classify
+from trimtab.testing import Answer, ScriptedEngine, VirtualClock, answer, complete, cut, held, reset, serving_pool
 
 
 @pytest.fixture
@@ -120,3 +120,42 @@ async def test_a_held_answer_ends_with_the_engine() -> None:
         await wait_until(engine.paths, "the request has arrived")
         engine.__exit__(None, None, None)
         assert isinstance(calling.exception(10), httpx.TransportError)
+
+
+def test_an_hour_passes_at_once() -> None:
+    """A virtual clock stands still until it is moved; what is due then happens, as in a running data plane."""
+    clock = VirtualClock()
+    pool = serving_pool(session_ttl_s=3600, clock=clock)
+    router = Router(pool)
+    with router.lease("traj") as lease:
+        clock.advance(7200)
+        assert pool.statistics().sessions == 1
+    clock.advance(3599)
+    with router.lease("traj") as again:
+        assert (again.backend_id, again.sticky) == (lease.backend_id, True)
+    clock.advance(3601)
+    statistics = pool.statistics()
+    assert (statistics.sessions, statistics.sessions_expired, clock.now_s) == (0, 1, 14400)
+
+
+def test_a_sender_is_lost_without_waiting() -> None:
+    """A sender that is silent for its TTL is gone with what it holds; its late result must not be used."""
+    clock = VirtualClock()
+    pool = serving_pool(clock=clock, sender_ttl_s=60)
+    pool.attach_sender("proxy/0", "p1", "train")
+    lease = pool.acquire("s", key=("proxy/0", "p1", 1))
+    clock.advance(59)
+    pool.heartbeat("proxy/0", "p1")
+    clock.advance(60)
+    assert [sender.silent_s for sender in pool.statistics().senders] == [60]
+    clock.advance(1)
+    assert (pool.state, pool.statistics().senders) == ("failed", [])
+    with pytest.raises(UnknownLease):
+        lease.settle("completed")
+
+
+def test_a_virtual_clock_goes_forward_only() -> None:
+    """Time that goes back is a bug of the test."""
+    for seconds in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(InvalidRequest):
+            VirtualClock().advance(seconds)

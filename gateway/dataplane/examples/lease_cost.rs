@@ -2,7 +2,7 @@
 //! [connections] [leases]`.
 //!
 //! Raw clients run in the same process on loopback, each a sender with a connection of its own. Only the time of the data
-//! plane's own threads is counted (from the kernel's scheduler statistics), so the clients' share does not matter. Linux
+//! plane's own thread is counted (from the kernel's scheduler statistics), so the clients' share does not matter. Linux
 //! only.
 #![expect(clippy::print_stdout, reason = "an example that reports to a person")]
 
@@ -31,6 +31,7 @@ fn main() {
         attached.expect("attached");
     }
     let mut config = Config::new(vec![RoleConfig::single("r", "m", pool)]);
+    config.worker_threads = 1;
     config.timeouts.probe_interval = Duration::from_secs(3600);
     let plane = dataplane::start(config).expect("started");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
@@ -48,7 +49,7 @@ fn main() {
     plane.shutdown(Duration::from_secs(1));
 }
 
-/// CPU time of all threads of the data plane.
+/// CPU time of all threads of the data plane: it has one.
 fn data_plane_cpu() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();

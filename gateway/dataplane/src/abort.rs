@@ -1,6 +1,7 @@
 //! Ending an execution on its engine when nobody waits for it any more.
 
 use crate::body::Outgoing;
+use crate::in_flight::Execution;
 use crate::plane::Plane;
 use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
@@ -19,6 +20,9 @@ const SHORTAGE_RETRY: Duration = Duration::from_millis(20);
 pub(crate) struct Abort {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) ids: AbortIds,
+    /// A request that is known as in flight until the abort is over.
+    #[expect(dead_code, reason = "held, and never asked")]
+    pub(crate) execution: Option<Arc<Execution>>,
     /// The client's own credentials: the abort is made on its behalf.
     pub(crate) authorization: Option<HeaderValue>,
     /// Held until the engine confirms, so that the execution stays counted while it may run.
@@ -77,28 +81,30 @@ impl Abort {
         verdict
     }
 
-    /// Asks again while this machine is too short of descriptors to ask at all; the caller sets the deadline.
     async fn call(&self, id: &Bytes) -> Result<StatusCode, NoAnswer> {
         let body = Outgoing::new(vec![
             Bytes::from_static(b"{\"rid\":"),
             id.clone(),
             Bytes::from_static(b"}"),
         ]);
-        loop {
-            let answer = self
-                .upstream
-                .call(
-                    Method::POST,
-                    "/abort_request",
-                    body.clone(),
-                    self.authorization.as_ref(),
-                )
-                .await;
-            if answer != Err(NoAnswer::NotAsked) {
-                return answer;
-            }
-            tokio::time::sleep(SHORTAGE_RETRY).await;
+        tell(&self.upstream, body, self.authorization.as_ref()).await
+    }
+}
+
+/// Sends one abort; again while this machine is too short of descriptors to ask at all. The caller sets the deadline.
+pub(crate) async fn tell(
+    upstream: &Upstream,
+    body: Outgoing,
+    authorization: Option<&HeaderValue>,
+) -> Result<StatusCode, NoAnswer> {
+    loop {
+        let answer = upstream
+            .call(Method::POST, "/abort_request", body.clone(), authorization)
+            .await;
+        if answer != Err(NoAnswer::NotAsked) {
+            return answer;
         }
+        tokio::time::sleep(SHORTAGE_RETRY).await;
     }
 }
 

@@ -31,6 +31,14 @@ enum Admin {
     Closed,
 }
 
+/// Where a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Listener,
+    /// The socket of the lease API: its mode says who may connect, as for a listener on loopback. No browser can.
+    LeaseSocket,
+}
+
 /// Why a caller is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -119,8 +127,9 @@ impl Access {
     }
 
     /// Whether the caller may change what is served.
-    pub(crate) fn check_admin(&self, headers: &HeaderMap) -> Result<(), Denied> {
+    pub(crate) fn check_admin(&self, headers: &HeaderMap, origin: Origin) -> Result<(), Denied> {
         let key = match &self.admin {
+            Admin::LoopbackOnly | Admin::Closed if origin == Origin::LeaseSocket => return Ok(()),
             // A browser on this machine runs code of any site, and a name of that site may resolve to this machine.
             Admin::LoopbackOnly if is_foreign(headers) => return Err(Denied::ForeignOrigin),
             Admin::LoopbackOnly => return Ok(()),
@@ -148,7 +157,9 @@ impl Access {
 
     /// The value of `x-trimtab-access` for the control app.
     pub(crate) fn verdict(&self, headers: &HeaderMap) -> HeaderValue {
-        let verdict = self.check_admin(headers).map_or_else(Denied::verdict, |()| "admin");
+        let verdict = self
+            .check_admin(headers, Origin::Listener)
+            .map_or_else(Denied::verdict, |()| "admin");
         HeaderValue::from_static(verdict)
     }
 

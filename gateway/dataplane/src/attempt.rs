@@ -3,12 +3,12 @@
 use crate::body::Outgoing;
 use crate::error::Failure;
 use crate::exchange::{Deadlines, Exchange, Refusal};
+use crate::in_flight::Execution;
 use crate::plane::{Plane, Role};
-use crate::request_id::AbortIds;
 use crate::stats::add;
 use crate::terms::{self, Terms};
 use crate::upstream::Upstreams;
-use crate::{headers, plane};
+use crate::{headers, model_state, plane};
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -23,7 +23,7 @@ pub(crate) struct Attempts<'a> {
     pub(crate) role: &'a Role,
     pub(crate) model: &'a plane::Model,
     pub(crate) session: Option<&'a str>,
-    pub(crate) ids: AbortIds,
+    pub(crate) execution: Arc<Execution>,
     pub(crate) deadlines: Deadlines,
     pub(crate) terms: Terms,
 }
@@ -68,7 +68,7 @@ impl Attempts<'_> {
             headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
             let backend = lease.backend().reference;
             let authorization = request.headers().get(AUTHORIZATION).cloned();
-            let mut exchange = Exchange::new(self.plane, upstream, lease, self.ids.clone(), authorization);
+            let mut exchange = Exchange::new(self.plane, upstream, lease, Arc::clone(&self.execution), authorization);
             match exchange.send(&request, self.deadlines).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(exchange.foreign("switched protocols"));
@@ -87,7 +87,12 @@ impl Attempts<'_> {
     }
 
     fn refused(&self, error: &Error) -> Failure {
-        let failure = Failure::refused(error, &self.role.name, &self.model.name);
+        let mut failure = Failure::refused(error, &self.role.name, &self.model.name);
+        let pool = self.model.upstreams.shared();
+        if let Some(state) = pool.with(|pool, _| model_state::of_refusal(error, pool)) {
+            // No schedule moves the models of a gateway by itself.
+            failure = failure.with_text("state", state).with_json("phase", "null");
+        }
         match self.terms.wait {
             Some(_) => failure.after_waiting(),
             None => failure,

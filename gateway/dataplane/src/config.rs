@@ -1,6 +1,7 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
 use crate::shared::SharedPool;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct Config {
     pub client_key: Option<String>,
     /// Whether `/metrics` asks for the client key as well. Default no: scrapers seldom have keys.
     pub metrics_need_key: bool,
+    /// Unix socket for the lease API, beside the listener; made with mode 0600 and removed at the end. Default none.
+    pub lease_socket: Option<PathBuf>,
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
     /// API is served only while the listener is bound to loopback. It opens what the client key opens, too.
     pub admin_key: Option<String>,
@@ -32,6 +35,8 @@ pub struct Config {
     pub tls: Option<ListenerTls>,
     /// PEM file with the certificates that engines behind `https://` are checked against. Default: the system's.
     pub engine_ca: Option<PathBuf>,
+    /// How many eligible backends `/ready` asks of a pool, by its name; 1 where none is given, 0: the pool is not required.
+    pub min_ready: HashMap<String, u32>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -51,14 +56,22 @@ impl Config {
             control_socket: None,
             client_key: None,
             metrics_need_key: false,
+            lease_socket: None,
             admin_key: None,
             engine_key: None,
             tls: None,
             engine_ca: None,
+            min_ready: HashMap::new(),
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
+    }
+}
+
+impl Config {
+    pub(crate) fn min_ready_of(&self, pool: &str) -> u32 {
+        self.min_ready.get(pool).copied().unwrap_or(1)
     }
 }
 
@@ -69,6 +82,7 @@ impl fmt::Debug for Config {
             .field("port", &self.port)
             .field("roles", &self.roles)
             .field("control_socket", &self.control_socket)
+            .field("lease_socket", &self.lease_socket)
             // Never its text: this ends up in logs.
             .field("client_key", &self.client_key.as_ref().map(|_| "(set)"))
             .field("metrics_need_key", &self.metrics_need_key)
@@ -76,6 +90,7 @@ impl fmt::Debug for Config {
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
             .field("tls", &self.tls)
             .field("engine_ca", &self.engine_ca)
+            .field("min_ready", &self.min_ready)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)

@@ -10,7 +10,7 @@ use crate::headers::{ACCESS, strip_hop_by_hop};
 use crate::link::Link;
 use crate::plane::Plane;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, EXPECT, HOST};
+use http::header::{ALLOW, CONTENT_ENCODING, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -86,6 +86,14 @@ fn refuse_unreadable(request: &Request<Incoming>) -> Result<(), Failure> {
         Some(target) if target.starts_with('/') && target.is_ascii() => Ok(()),
         _ => Err(not_found(request)),
     }
+}
+
+/// The answer to OPTIONS on a path that takes `methods`.
+pub(crate) fn options(methods: &'static str) -> Response<Answer> {
+    let mut response = Response::new(Answer::full(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    response
 }
 
 fn not_found(request: &Request<Incoming>) -> Failure {

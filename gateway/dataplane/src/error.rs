@@ -30,6 +30,10 @@ pub(crate) enum Code {
     InvalidModel,
     UnknownModel,
     ModelRequired,
+    InvalidRequestId,
+    UnknownRequest,
+    RequestWaiting,
+    SharedPrefix,
     NotFound,
     UnknownRole,
     MethodNotAllowed,
@@ -49,6 +53,7 @@ pub(crate) enum Code {
     IdleTimeout,
     TotalTimeout,
     UpstreamBroken,
+    AbortUnconfirmed,
     ControlUnavailable,
     TooManyConnections,
 }
@@ -68,6 +73,10 @@ impl Code {
             Self::InvalidModel => "invalid_model",
             Self::UnknownModel => "unknown_model",
             Self::ModelRequired => "model_required",
+            Self::InvalidRequestId => "invalid_request_id",
+            Self::UnknownRequest => "unknown_request",
+            Self::RequestWaiting => "request_waiting",
+            Self::SharedPrefix => "shared_prefix",
             Self::NotFound => "not_found",
             Self::UnknownRole => "unknown_role",
             Self::MethodNotAllowed => "method_not_allowed",
@@ -87,6 +96,7 @@ impl Code {
             Self::IdleTimeout => "idle_timeout",
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
+            Self::AbortUnconfirmed => "abort_unconfirmed",
             Self::ControlUnavailable => "control_unavailable",
             Self::TooManyConnections => "too_many_connections",
         }
@@ -102,13 +112,14 @@ impl Code {
             | Self::InvalidWeightVersion
             | Self::InvalidModel
             | Self::UnknownModel
-            | Self::ModelRequired => StatusCode::BAD_REQUEST,
+            | Self::ModelRequired
+            | Self::InvalidRequestId => StatusCode::BAD_REQUEST,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::UnknownRole | Self::UnknownRequest => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SessionClosed => StatusCode::CONFLICT,
+            Self::SessionClosed | Self::RequestWaiting | Self::SharedPrefix => StatusCode::CONFLICT,
             Self::VersionMismatch => StatusCode::TOO_EARLY,
             Self::AtCapacity | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::NoEligibleBackend
@@ -123,7 +134,7 @@ impl Code {
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::UpstreamBroken => StatusCode::BAD_GATEWAY,
+            Self::UpstreamBroken | Self::AbortUnconfirmed => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -144,6 +155,9 @@ impl Code {
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout
+                // An abort may be sent any number of times.
+                | Self::RequestWaiting
+                | Self::AbortUnconfirmed
         )
     }
 
@@ -277,7 +291,7 @@ impl Failure {
     /// Marks that an engine may have run the request: it must not be sent again blindly.
     pub(crate) fn maybe_executed(mut self) -> Self {
         self.0.maybe_executed = true;
-        self.with_member("maybe_executed", "true")
+        self.with_json("maybe_executed", "true")
     }
 
     /// Closes the client's connection after the answer, because the request was not read to its end.
@@ -313,14 +327,15 @@ impl Failure {
     pub(crate) fn with_text(self, key: &str, value: &str) -> Self {
         let mut literal = String::new();
         push_string(&mut literal, value);
-        self.with_member(key, &literal)
+        self.with_json(key, &literal)
     }
 
     pub(crate) fn with_number(self, key: &str, value: u64) -> Self {
-        self.with_member(key, &value.to_string())
+        self.with_json(key, &value.to_string())
     }
 
-    fn with_member(mut self, key: &str, json: &str) -> Self {
+    /// `json` is the member's value as it is written.
+    pub(crate) fn with_json(mut self, key: &str, json: &str) -> Self {
         let comma = if self.0.detail.is_empty() { "" } else { "," };
         let _ = write!(self.0.detail, "{comma}\"{key}\":{json}");
         self

@@ -7,8 +7,8 @@
 use crate::abort::Abort;
 use crate::body::Outgoing;
 use crate::error::{Code, Failure};
+use crate::in_flight::{Execution, Place};
 use crate::plane::Plane;
-use crate::request_id::AbortIds;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::upstream::{ConnectError, EngineLink, Upstream};
@@ -36,7 +36,8 @@ pub(crate) struct Exchange {
     link: Option<EngineLink>,
     /// What the connection had written before this request.
     written_before: u64,
-    ids: AbortIds,
+    /// Held until the execution is settled, or its abort is over.
+    execution: Option<Arc<Execution>>,
     authorization: Option<HeaderValue>,
 }
 
@@ -60,18 +61,24 @@ impl Exchange {
         plane: &Arc<Plane>,
         upstream: Arc<Upstream>,
         lease: LeaseGuard,
-        ids: AbortIds,
+        execution: Arc<Execution>,
         authorization: Option<HeaderValue>,
     ) -> Self {
+        let label = lease_label(&lease);
+        execution.runs_at(Place {
+            upstream: Arc::clone(&upstream),
+            authorization: authorization.clone(),
+            lease: label.clone(),
+        });
         Self {
             plane: Arc::clone(plane),
             upstream,
-            label: lease_label(&lease),
+            label,
             version: lease.version(),
             lease: Some(lease),
             link: None,
             written_before: 0,
-            ids,
+            execution: Some(execution),
             authorization,
         }
     }
@@ -221,8 +228,8 @@ impl Exchange {
         settlement.is_evidence = code != Code::TotalTimeout;
         // What it sent before is no sign of life after this.
         self.upstream.forget_heard();
-        if let Some(lease) = &self.lease {
-            lease.leave_clue(&self.ids, self.authorization.as_ref());
+        if let (Some(lease), Some(execution)) = (&self.lease, &self.execution) {
+            lease.leave_clue(execution.ids(), self.authorization.as_ref());
         }
         // At once, so that the pool learns of the failure before it picks again.
         self.settle(settlement);
@@ -245,6 +252,7 @@ impl Exchange {
             self.upstream.give_back(link);
         }
         self.settle(settlement);
+        self.execution = None;
     }
 
     /// The next part of the response body.
@@ -272,7 +280,8 @@ impl Exchange {
     }
 
     fn abort(&mut self, lease: Option<LeaseGuard>) {
-        if self.ids.is_empty() {
+        let execution = self.execution.take().filter(|execution| !execution.ids().is_empty());
+        let Some(execution) = execution else {
             // Closing the connection is all that can be done; what comes of it shows only in the engine's counts.
             if let Some(lease) = lease {
                 let outcome = if lease.pool().resolves() {
@@ -283,10 +292,11 @@ impl Exchange {
                 lease.settle(Settlement::new(outcome).without_evidence());
             }
             return;
-        }
+        };
         let abort = Abort {
             upstream: Arc::clone(&self.upstream),
-            ids: std::mem::take(&mut self.ids),
+            ids: execution.ids().clone(),
+            execution: Some(execution),
             authorization: self.authorization.take(),
             lease,
         };

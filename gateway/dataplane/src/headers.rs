@@ -31,63 +31,78 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const OURS: &str = "x-trimtab-";
 
-/// Removes the headers that describe one connection, and those the `Connection` header names.
-pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-        headers.remove(CONNECTION);
-    }
-    if headers.contains_key(TRANSFER_ENCODING) {
-        // Of the two the encoding counted when the body was read, so that the length may be wrong.
-        headers.remove(CONTENT_LENGTH);
-    }
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ] {
-        headers.remove(name);
-    }
-}
-
 /// Turns an engine's headers into those of the answer: what we say about an execution cannot come from an engine.
 pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
-    strip_ours(headers);
-}
-
-fn strip_ours(headers: &mut HeaderMap) {
-    let ours: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| name.as_str().starts_with(OURS))
-        .cloned()
-        .collect();
-    for name in ours {
-        headers.remove(name);
-    }
+    strip(headers, is_ours);
 }
 
 /// Turns a client's headers into those of the request to an engine with a body of `length` bytes.
 pub(crate) fn prepare_for_engine(headers: &mut HeaderMap, host: &HeaderValue, length: u64) {
-    strip_hop_by_hop(headers);
+    strip(headers, is_ours);
     // The body is complete here, so there is nothing left to ask permission for.
     headers.remove(EXPECT);
-    strip_ours(headers);
     headers.insert(HOST, host.clone());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+}
+
+/// Removes the headers that describe one connection, and those the `Connection` header names.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    strip(headers, |_| false);
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    name.as_str().starts_with(OURS)
+}
+
+/// Removes what belongs to one connection, and what else is to leave.
+fn strip(headers: &mut HeaderMap, leaves: fn(&HeaderName) -> bool) {
+    // One pass over the few headers there are costs less than asking for each of the many that may be there.
+    let mut leaving: Vec<HeaderName> = Vec::new();
+    let mut encoded = false;
+    for name in headers.keys() {
+        if name == TRANSFER_ENCODING {
+            encoded = true;
+        }
+        if is_hop_by_hop(name) || leaves(name) {
+            leaving.push(name.clone());
+        }
+    }
+    if encoded {
+        // Of the two the encoding counted when the body was read, so that the length may be wrong.
+        leaving.push(CONTENT_LENGTH);
+    }
+    if leaving.contains(&CONNECTION) {
+        leaving.extend(named_by_connection(headers));
+    }
+    for name in leaving {
+        headers.remove(name);
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    // All of them begin with one of these letters; most other headers do not.
+    matches!(name.as_str().as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u'))
+        && [
+            CONNECTION,
+            KEEP_ALIVE,
+            PROXY_CONNECTION,
+            PROXY_AUTHENTICATE,
+            PROXY_AUTHORIZATION,
+            TE,
+            TRAILER,
+            TRANSFER_ENCODING,
+            UPGRADE,
+        ]
+        .contains(name)
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
 }
 
 #[cfg(test)]

@@ -9,11 +9,13 @@
 //! the same poll, and no byte crosses a thread.
 
 mod abort;
+mod abort_request;
 mod access;
 mod answer;
 mod attempt;
 mod body;
 mod client_io;
+pub mod clock;
 pub mod config;
 mod control;
 mod crowd;
@@ -22,11 +24,15 @@ mod error;
 mod exchange;
 mod failure_log;
 mod headers;
+mod in_flight;
 mod json;
 mod lease_api;
+mod lease_socket;
 mod link;
 mod loads;
+pub mod model_state;
 mod observe;
+mod openapi;
 pub mod parked;
 mod peek;
 mod plane;

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
+use crate::in_flight::Directory;
 use crate::lease_api::LeaseApi;
 use crate::request_id::RequestIdSource;
 use crate::server::{Phase, StartError};
@@ -29,6 +30,7 @@ pub(crate) struct Plane {
     pub(crate) mismatches: VersionLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
+    pub(crate) in_flight: Arc<Directory>,
     pub(crate) access: Access,
     /// Present when the listener speaks TLS.
     pub(crate) tls: Option<TlsAcceptor>,
@@ -85,6 +87,7 @@ impl Plane {
             mismatches: VersionLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
+            in_flight: Directory::new(),
             access,
             tls,
             lease_api,

@@ -190,6 +190,7 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     let abort = Abort {
         upstream: Arc::clone(upstream),
         ids: AbortIds::ours(&id),
+        execution: None,
         authorization: plane.engine_key.clone(),
         lease: None,
     };

@@ -55,8 +55,9 @@ impl AbortIds {
     /// Left out are ids that would abort other people's requests too, because aborting is by prefix: the empty one,
     /// and short ones that could begin an id of ours. Such a request is ended by closing its connection alone.
     pub(crate) fn of_client(raw: &Bytes) -> Self {
+        let is_safe = |literal: &Bytes| is_safe_in_an_abort(&literal[1..literal.len() - 1]);
         match raw.first() {
-            Some(b'"' | b'[') => Self(string_literals(raw).filter(is_safe_prefix).collect()),
+            Some(b'"' | b'[') => Self(string_literals(raw).filter(is_safe).collect()),
             // Neither a string nor a list: the engine will refuse the request.
             _ => Self::default(),
         }
@@ -65,9 +66,8 @@ impl AbortIds {
     /// The ids that a sender gives its request; the error says which of them could abort requests of others.
     pub(crate) fn of_sender<'a>(ids: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let literal = |id: &'a str| {
-            let literal = Bytes::from(serde_json::Value::from(id).to_string());
-            if is_safe_prefix(&literal) {
-                Ok(literal)
+            if is_safe_in_an_abort(id.as_bytes()) {
+                Ok(Bytes::from(serde_json::Value::from(id).to_string()))
             } else {
                 Err(id.to_owned())
             }
@@ -84,8 +84,8 @@ impl AbortIds {
     }
 }
 
-fn is_safe_prefix(literal: &Bytes) -> bool {
-    let text = &literal[1..literal.len() - 1];
+/// Whether no id of ours, nor of another gateway, can begin with `text`.
+pub(crate) fn is_safe_in_an_abort(text: &[u8]) -> bool {
     text.len() >= SHORTEST_UNIQUE_PREFIX || text.iter().any(|byte| !byte.is_ascii_hexdigit())
 }
 

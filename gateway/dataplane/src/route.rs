@@ -12,6 +12,10 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Every path under a role that [`Self::parse`] knows.
+    #[cfg(test)]
+    pub(crate) const PATHS: [&str; 4] = ["generate", "v1/chat/completions", "chat/completions", "v1/completions"];
+
     fn parse(path: &str) -> Option<Self> {
         match path {
             "generate" => Some(Self::Generate),
@@ -44,14 +48,31 @@ pub(crate) enum Route {
         role: usize,
         endpoint: Endpoint,
     },
+    /// The abort of a request of a role (index into the roles).
+    Abort {
+        role: usize,
+    },
     Live,
     Ready,
+    /// The description of everything the gateway serves.
+    OpenApi,
     /// The lease API.
     Leases,
     /// An engine endpoint of a role that is not served here.
     UnknownRole,
     /// Anything else: the control app.
     Control,
+}
+
+impl Route {
+    /// The methods it takes, where the data plane itself decides.
+    pub(crate) const fn methods(self) -> Option<&'static str> {
+        match self {
+            Self::Engine { .. } | Self::Abort { .. } => Some("POST"),
+            Self::Live | Self::Ready | Self::OpenApi => Some("GET, HEAD"),
+            Self::Leases | Self::UnknownRole | Self::Control => None,
+        }
+    }
 }
 
 /// Finds what serves `path`. Without its prefix an endpoint belongs to the role that is served alone.
@@ -62,28 +83,38 @@ pub(crate) fn route(path: &str, roles: &[Role]) -> Route {
     match rest {
         "live" => return Route::Live,
         "ready" => return Route::Ready,
+        "openapi.json" => return Route::OpenApi,
         _ => {}
     }
     if let [_] = roles
-        && let Some(endpoint) = Endpoint::parse(rest)
+        && let Some(route) = of_role(0, rest)
     {
-        return Route::Engine { role: 0, endpoint };
+        return route;
     }
     let Some((first, rest)) = rest.split_once('/') else {
         return Route::Control;
     };
-    let Some(endpoint) = Endpoint::parse(rest) else {
+    // Whether it is an endpoint does not depend on the role.
+    if of_role(0, rest).is_none() {
         return if first == "v1" && lease_api::is_ours(rest) {
             Route::Leases
         } else {
             Route::Control
         };
-    };
+    }
     match roles.iter().position(|role| role.name == first) {
         None if first.is_empty() => Route::Control,
-        Some(role) => Route::Engine { role, endpoint },
+        Some(role) => of_role(role, rest).unwrap_or(Route::Control),
         None => Route::UnknownRole,
     }
+}
+
+/// What `rest`, the path behind its role, stands for.
+fn of_role(role: usize, rest: &str) -> Option<Route> {
+    if rest == "abort_request" {
+        return Some(Route::Abort { role });
+    }
+    Endpoint::parse(rest).map(|endpoint| Route::Engine { role, endpoint })
 }
 
 #[cfg(test)]
@@ -138,9 +169,18 @@ mod tests {
             assert_eq!(route(path, &one), Route::Control, "{path}");
         }
         assert_eq!(
-            (route("/live", &one), route("/ready", &one)),
-            (Route::Live, Route::Ready)
+            (
+                route("/live", &one),
+                route("/ready", &one),
+                route("/openapi.json", &one)
+            ),
+            (Route::Live, Route::Ready, Route::OpenApi)
         );
+        let two = roles(&["a", "b"]);
+        assert_eq!(route("/abort_request", &one), Route::Abort { role: 0 });
+        assert_eq!(route("/b/abort_request", &two), Route::Abort { role: 1 });
+        assert_eq!(route("/c/abort_request", &two), Route::UnknownRole);
+        assert_eq!(route("/abort_request", &two), Route::Control);
         for path in ["/v1/router", "/v1/router/pools", "/v1/router/generate"] {
             assert_eq!(route(path, &one), Route::Leases, "{path}");
         }

@@ -4,6 +4,7 @@ use crate::client_io::{ClientIo, ClientSignals};
 use crate::config::Config;
 use crate::crowd::{Crowd, LONGEST_REFUSAL};
 use crate::failure_log::FailureSummary;
+use crate::lease_socket::{self, LeaseSocket};
 use crate::plane::Plane;
 use crate::probe;
 use crate::resolve;
@@ -14,26 +15,31 @@ use crate::stream::Stream;
 use crate::tracker::Token;
 use crate::upstream::EngineNote;
 use crate::version_log::VersionMismatch;
+use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Connections the kernel holds for us between two turns of the accept loop.
-const ACCEPT_BACKLOG: i32 = 4096;
+pub(crate) const ACCEPT_BACKLOG: i32 = 4096;
 /// Pause after a failed accept: descriptors that ran out come back when a request ends, not when we spin.
-const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// Longest request head; also what is read and buffered at once per client connection.
-const BUFFER_BYTES: usize = 128 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 128 * 1024;
 /// A client that has not shaken hands by then holds a descriptor for nothing.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What the threads get to leave after everything was told to end (only name resolution can be that slow).
@@ -52,6 +58,13 @@ pub enum StartError {
     Listen {
         /// `host:port` as configured.
         address: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The lease socket cannot be listened on.
+    LeaseSocket {
+        /// As configured.
+        path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
@@ -75,6 +88,18 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: {source}; give a host of this machine and a port you may bind"
             ),
+            Self::LeaseSocket { path, source } if source.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "cannot listen on the lease socket {}: somebody listens there already, or the file is no socket; stop the \
+                 process that holds it, or choose another path",
+                path.display()
+            ),
+            Self::LeaseSocket { path, source } => write!(
+                f,
+                "cannot listen on the lease socket {}: {source}; give a path of at most 107 bytes in a directory you may \
+                 write to",
+                path.display()
+            ),
             Self::Runtime { source } => write!(f, "cannot start the data plane's threads: {source}"),
         }
     }
@@ -84,7 +109,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::InvalidConfig { .. } => None,
-            Self::Listen { source, .. } | Self::Runtime { source } => Some(source),
+            Self::Listen { source, .. } | Self::LeaseSocket { source, .. } | Self::Runtime { source } => Some(source),
         }
     }
 }
@@ -127,8 +152,16 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
         let local_addr = listener.local_addr().map_err(listen_error)?;
         (listener, local_addr)
     };
+    let lease_socket = config.lease_socket.clone().map(|path| {
+        let _context = runtime.enter();
+        LeaseSocket::bind(&path).map_err(|source| StartError::LeaseSocket { path, source })
+    });
+    let lease_socket = lease_socket.transpose()?;
     let (phase, watcher) = watch::channel(Phase::Serving);
     let plane = Plane::new(config, local_addr, watcher.clone(), runtime.handle().clone())?;
+    if let Some(socket) = lease_socket {
+        runtime.spawn(lease_socket::accept(Arc::clone(&plane), socket, watcher.clone()));
+    }
     let crowd = Crowd::new(plane.config.limits.max_clients, phase.clone());
     runtime.spawn(accept(Arc::clone(&plane), listener, crowd, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
@@ -358,22 +391,50 @@ async fn serve(client: Client, turned_away: bool) {
         turned_away,
     });
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
-    let mut connection = pin!(
-        http1::Builder::new()
-            .max_buf_size(BUFFER_BYTES)
-            .serve_connection(io, service)
-    );
+    let connection = http1::Builder::new()
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(io, service);
+    serve_until_end(connection, phase, || signals.was_used()).await;
+}
+
+/// Serves until either side closes `connection`, or the data plane cuts it.
+pub(crate) async fn serve_until_end<I, S, B>(
+    connection: http1::Connection<I, S>,
+    mut phase: watch::Receiver<Phase>,
+    was_used: impl Fn() -> bool,
+) where
+    I: Read + Write + Unpin,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connection = pin!(connection);
+    let seen = phase.clone();
     loop {
-        tokio::select! {
-            biased;
-            // The error is for nobody: the client is gone or spoke no HTTP, and hyper has answered what it could.
-            _ = connection.as_mut() => return,
-            changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
-                // Said again, it is a call to give up connections; not for one whose first request is on its way.
-                (Ok(()), Phase::Serving) if !signals.was_used() => {}
-                (Ok(()), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
-                (Ok(()), Phase::Cut) | (Err(_), _) => return,
-            },
+        let changed = {
+            let mut changed = pin!(phase.changed());
+            let mut is_registered = false;
+            poll_fn(|cx| {
+                // The error is for nobody: the client is gone or spoke no HTTP, and hyper has answered what it could.
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                // Nearly every wake-up is for the connection. Once this task is registered for changes of the phase, a
+                // look at its version says whether there is one.
+                if is_registered && seen.has_changed().is_ok_and(|changed| !changed) {
+                    return Poll::Pending;
+                }
+                is_registered = true;
+                changed.as_mut().poll(cx).map(Some)
+            })
+            .await
+        };
+        match (changed, *phase.borrow_and_update()) {
+            // Said again, it is a call to give up connections; not for one whose first request is on its way.
+            (Some(Ok(())), Phase::Serving) if !was_used() => {}
+            (Some(Ok(())), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
+            (None | Some(Err(_)), _) | (Some(Ok(())), Phase::Cut) => return,
         }
     }
 }

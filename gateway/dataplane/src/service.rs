@@ -1,5 +1,7 @@
 //! One request, from its head to the head of its answer.
 
+use crate::abort_request;
+use crate::access::Origin;
 use crate::answer::Answer;
 use crate::attempt::{Attempts, Started};
 use crate::body::Received;
@@ -10,6 +12,7 @@ use crate::exchange::{Deadlines, before};
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS, WEIGHT_VERSION};
 use crate::json::unescape;
 use crate::lease_api;
+use crate::openapi;
 use crate::peek::Value;
 use crate::plane::{Model, Plane, Role};
 use crate::ready;
@@ -61,23 +64,32 @@ pub(crate) async fn answer(
 async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
     let plane = &connection.plane;
     let (path, method) = (request.uri().path(), request.method());
-    let (answer, openai) = match route(path, &plane.roles) {
-        Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
-            (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
-        }
+    let route = route(path, &plane.roles);
+    if let Some(allow) = route.methods()
+        && !allow.split(", ").any(|allowed| allowed == method.as_str())
+    {
+        let openai = matches!(route, Route::Engine { endpoint, .. } if endpoint.is_openai());
+        return match *method {
+            Method::OPTIONS => control::options(allow),
+            _ => refuse(connection, Failure::method_not_allowed(path, allow), openai),
+        };
+    }
+    let (answer, openai) = match route {
         Route::Live => (Ok(ready::live()), false),
         Route::Ready => (Ok(ready::ready(plane)), false),
         _ if connection.turned_away => (Err(no_room()), false),
         Route::Engine { role, endpoint } => {
-            let answer = if method == Method::POST {
-                execute(connection, &plane.roles[role], endpoint, request).await
-            } else {
-                Err(Failure::method_not_allowed(path, "POST"))
-            };
+            let answer = execute(connection, &plane.roles[role], endpoint, request).await;
             (answer, endpoint.is_openai())
         }
         // Boxed, so that its state does not grow that of every proxied request.
-        Route::Leases => return Box::pin(serve_leases(connection, request)).await,
+        Route::Abort { role } => (
+            Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
+            false,
+        ),
+        Route::OpenApi => (Ok(openapi::document()), false),
+        // Not boxed: its state is smaller than that of a proxied request.
+        Route::Leases => return serve_leases(connection, request).await,
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
         Route::UnknownRole | Route::Control if method == Method::CONNECT => (
             Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
@@ -85,21 +97,23 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         ),
         Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
     };
-    answer.unwrap_or_else(|failure| {
-        plane.failures.note(&failure);
-        if failure.closes() {
-            connection.signals.linger();
-        }
-        failure.into_response(openai)
-    })
+    answer.unwrap_or_else(|failure| refuse(connection, failure, openai))
+}
+
+fn refuse(connection: &Connection, failure: Failure, openai: bool) -> Response<Answer> {
+    connection.plane.failures.note(&failure);
+    if failure.closes() {
+        connection.signals.linger();
+    }
+    failure.into_response(openai)
 }
 
 async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
-    let (response, closes) = lease_api::answer(&connection.plane, request).await;
+    let (response, closes) = lease_api::answer(&connection.plane, request, Origin::Listener).await;
     if closes {
         connection.signals.linger();
     }
-    response
+    response.map(Answer::full)
 }
 
 fn no_room() -> Failure {
@@ -140,7 +154,7 @@ async fn execute(
     let received = before(deadlines.total, Received::read(body, &plane.config.limits)).await;
     let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
     let model = select_model(role, received.peek.model.as_ref())?;
-    let ids = abort_ids(plane, &mut received);
+    let execution = plane.in_flight.enter(&role.name, abort_ids(plane, &mut received));
 
     let mut outgoing = Request::new(received.into_outgoing());
     *outgoing.method_mut() = Method::POST;
@@ -151,7 +165,7 @@ async fn execute(
         role,
         model,
         session,
-        ids,
+        execution,
         deadlines,
         terms,
     };

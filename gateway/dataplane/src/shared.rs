@@ -1,5 +1,6 @@
 //! A pool with its lock and its clock, and the lease guard that alone counts executions.
 
+use crate::clock::Clock;
 use crate::parked::Wakers;
 use crate::request_id::AbortIds;
 use crate::resolve::{Clue, Clues};
@@ -17,7 +18,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
-use std::time::Instant;
 use tokio::sync::watch;
 
 /// One routing pool, shared by the data plane, the control app and in-process clients.
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 /// await point or a call into Python.
 pub struct SharedPool {
     name: String,
-    origin: Instant,
+    clock: Clock,
     state: Mutex<State>,
     /// Answers whose weights were not those of their lease.
     version_mismatches: AtomicU64,
@@ -45,10 +45,16 @@ impl SharedPool {
     /// A new pool; `name` appears in statistics and in `/ready` (for example `rollout/default`).
     #[must_use]
     pub fn new(name: impl Into<String>, config: PoolConfig) -> Arc<Self> {
+        Self::with_clock(name, config, Clock::monotonic())
+    }
+
+    /// The same on a clock of the caller's choice.
+    #[must_use]
+    pub fn with_clock(name: impl Into<String>, config: PoolConfig, clock: Clock) -> Arc<Self> {
         let clues = (config.on_ambiguous == OnAmbiguous::Resolve).then(Clues::default);
         Arc::new(Self {
             name: name.into(),
-            origin: Instant::now(),
+            clock,
             state: Mutex::new(State {
                 pool: Pool::new(config),
                 wakers: Wakers::default(),
@@ -98,7 +104,7 @@ impl SharedPool {
     /// The current time on this pool's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        Timestamp::ZERO.after(self.origin.elapsed())
+        self.clock.now()
     }
 
     /// Runs `operation` in one critical section, with the time at which it holds the lock.

@@ -15,8 +15,9 @@ from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
 from trimtab_gateway.mismatches import log_version_mismatches
+from trimtab_gateway.publisher import Publisher, Watch
 from trimtab_gateway.reachability import ReachabilityLog
-from trimtab_gateway.snapshot import Publisher, ServedRole
+from trimtab_gateway.snapshot import Fleet, ServedRole
 from trimtab_gateway.statistics import GatewayStatistics
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Gateway:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self._roles = tuple(_serve(role) for role in config.roles)
-        self._publisher = Publisher(self._roles)
+        self._publisher = Publisher(lambda: Fleet(self._roles))
+        self._watch = Watch(self._publisher)
         self._reachability = ReachabilityLog()
         self._started = time.monotonic()
         self._data_plane: DataPlane | None = None
@@ -73,7 +75,9 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            socket = await resources.enter_async_context(private_server(create_app(names, self.statistics)))
+            socket = await resources.enter_async_context(
+                private_server(create_app(names, self.statistics, self._watch))
+            )
             self._data_plane = _start_data_plane(self.config, self._roles, socket)
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
@@ -95,6 +99,8 @@ class Gateway:
             await asyncio.to_thread(self._data_plane.shutdown, 0.0)
 
     async def _stop_data_plane(self) -> None:
+        # Or whoever waits for a newer snapshot would be waited for.
+        self._watch.close()
         # Waits for running requests, so it must not hold the loop: the control app answers until the end.
         await asyncio.to_thread(self._running().shutdown, SHUTDOWN_GRACE_S)
         self._tick()
@@ -129,6 +135,7 @@ def _serve(role: RoleConfig) -> ServedRole:
         name=role.name,
         models={model.name: _create_pool(role.name, model) for model in role.models},
         default_model=role.effective_default_model,
+        expose_engine_urls=role.expose_engine_urls,
     )
 
 
@@ -144,6 +151,9 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         on_ambiguous=model.on_ambiguous,
         on_drain_timeout=model.on_drain_timeout,
         sender_ttl_s=model.sender_ttl_s,
+        recovery=model.recovery,
+        unhealthy_budget_s=model.unhealthy_budget_s,
+        on_unhealthy=model.on_unhealthy,
     )
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
@@ -160,6 +170,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         host=config.host,
         port=config.port,
         control_socket=str(control_socket),
+        lease_socket=config.lease_socket,
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
         max_clients=max_clients(config),
@@ -178,6 +189,9 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
         engine_ca=config.engine_ca,
+        min_ready={
+            f"{role.name}/{model.name}": model.min_ready_engines for role in config.roles for model in role.models
+        },
     )
 
 

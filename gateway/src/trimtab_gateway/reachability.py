@@ -35,6 +35,9 @@ class ReachabilityLog:
 
     def _observe(self, model: ModelSnapshot) -> None:
         pool = model.pool
+        if pool.update is not None or model.state == "paused":
+            # The last verdict stands: an update is no outage.
+            return
         ready = model.state == "ready"
         judged = all(map(_is_judged, pool.backends))
         if self._ready.get(pool.name) != ready and (ready or judged):

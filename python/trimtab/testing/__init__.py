@@ -1,6 +1,7 @@
 """Helpers for tests of code that uses trimtab: pools that are ready, and engines that do as they are told.
 
 Nothing but the standard library, and threads instead of an event loop, so that plain and async tests use them alike.
+A ``VirtualClock`` makes an hour pass in a millisecond, for tests of what happens when one has passed.
 For pytest, ``pytest_plugins = ["trimtab.testing.fixtures"]`` in a ``conftest.py`` gives both as fixtures. (For an
 engine that behaves like SGLang, with batching and timing, see ``trimtab_manager.sim``.)
 """
@@ -10,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from trimtab._core import Pool
+from trimtab._core import Pool, VirtualClock
 from trimtab.testing.engine import Answer, EngineRequest, ScriptedEngine, answer, complete, cut, held, reset
 
 __all__ = [
     "Answer",
     "EngineRequest",
     "ScriptedEngine",
+    "VirtualClock",
     "answer",
     "complete",
     "cut",
@@ -32,6 +34,9 @@ def serving_pool(
     version: int | None = 1,
     owners: Iterable[str] = ("train", "eval"),
     on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "fail_pool",
+    session_ttl_s: float = 3600.0,
+    sender_ttl_s: float = 120.0,
+    clock: VirtualClock | None = None,
 ) -> Pool:
     """A pool as a controller leaves it after its first publication: it serves, and its owners have acknowledged.
 
@@ -40,8 +45,18 @@ def serving_pool(
         version: The published version; ``None`` leaves the pool waiting for its first one.
         owners: Owners to attach.
         on_ambiguous: What an execution with an unknown end means.
+        session_ttl_s: A session that is idle this many seconds is forgotten.
+        sender_ttl_s: A sender that is silent this many seconds is lost.
+        clock: Whose time it is; with a ``VirtualClock`` it passes when the test says so.
     """
-    pool = Pool("rollout/default", await_version=True, on_ambiguous=on_ambiguous)
+    pool = Pool(
+        "rollout/default",
+        await_version=True,
+        on_ambiguous=on_ambiguous,
+        session_ttl_s=session_ttl_s,
+        sender_ttl_s=sender_ttl_s,
+        clock=clock,
+    )
     for engine in engines:
         pool.add_backend(engine.authority if isinstance(engine, ScriptedEngine) else engine)
     if version is not None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from trimtab._core import Pool
-from trimtab.testing import ScriptedEngine, serving_pool
+from trimtab.testing import ScriptedEngine, VirtualClock, serving_pool
 
-__all__ = ["scripted_engine", "trimtab_pool"]
+__all__ = ["scripted_engine", "trimtab_clock", "trimtab_pool"]
 
 
 @pytest.fixture
@@ -20,6 +20,12 @@ def scripted_engine() -> Iterator[ScriptedEngine]:
 
 
 @pytest.fixture
-def trimtab_pool(scripted_engine: ScriptedEngine) -> Pool:
+def trimtab_clock() -> VirtualClock:
+    """The time of ``trimtab_pool``: it passes when the test says so."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def trimtab_pool(scripted_engine: ScriptedEngine, trimtab_clock: VirtualClock) -> Pool:
     """A pool that serves version 1 on ``scripted_engine``, for the owners ``train`` and ``eval``."""
-    return serving_pool([scripted_engine])
+    return serving_pool([scripted_engine], clock=trimtab_clock)

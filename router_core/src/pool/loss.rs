@@ -94,7 +94,7 @@ impl Pool {
     }
 
     /// Forgets a sender: its parked acquires fail, its sessions end, its tombstones go. Returns its open leases, and
-    /// whether a call was told of each.
+    /// whether a call was told of each. Call [`Self::forget_departed`] afterwards.
     pub(super) fn drop_sender(&mut self, handle: Handle, why: &'static str) -> Vec<(LeaseId, bool)> {
         let Some(sender) = self.senders.remove(handle) else {
             return Vec::new();
@@ -113,9 +113,7 @@ impl Pool {
                 Answer::Leased { lease, .. } => self.leases.forget(lease),
             }
         }
-        for session in self.sessions.of_namespace(sender.namespace) {
-            self.end_session(session);
-        }
+        self.sessions.close_namespace(sender.namespace);
         self.record(EventKind::SenderGone {
             sender: sender.name.to_string(),
             why,

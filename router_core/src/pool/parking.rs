@@ -6,7 +6,7 @@ use super::{AcquireRequest, Grant, Pool};
 use crate::error::Error;
 use crate::lease::{Outcome, Settlement};
 use crate::sender::{Answer, Record};
-use crate::session::Name;
+use crate::session::{COMMON, Name};
 use crate::time::Timestamp;
 use crate::waiters::{Acquisition, ParkReason, Parked, Ticket, Waiter};
 
@@ -78,7 +78,7 @@ impl Pool {
         }
         let ticket = self.waiters.park(Waiter {
             owner: claimant.owner,
-            namespace: claimant.session.map_or(0, |name| name.namespace),
+            namespace: claimant.session.map_or(COMMON, |name| name.namespace),
             session: claimant.session.map(|name| name.key.into()),
             hold,
             exclude: claimant.exclude.into(),

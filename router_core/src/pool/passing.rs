@@ -7,8 +7,9 @@ use crate::state::Cause;
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// Sessions that one tick expires at most: about a millisecond's work, so that no request waits long for the lock.
-const EXPIRED_PER_TICK: usize = 4096;
+/// Sessions that one tick takes out at most, of those that expired and of those whose sender departed: about a
+/// millisecond's work, so that no request waits long for the lock.
+const ENDED_PER_TICK: usize = 4096;
 
 impl Pool {
     /// Lets time pass: forgets sessions that were idle for longer than the TTL, ends suspicions, gives up drains, loses
@@ -17,8 +18,9 @@ impl Pool {
     pub fn tick(&mut self, now: Timestamp) {
         let now = self.advance(now);
         self.active.tick(now);
-        self.expire_sessions(EXPIRED_PER_TICK, now);
+        self.expire_sessions(ENDED_PER_TICK, now);
         self.expire_senders();
+        self.forget_departed(ENDED_PER_TICK);
         if self.config.on_drain_timeout == OnDrainTimeout::Fail {
             self.fail_overdue_drain();
         }

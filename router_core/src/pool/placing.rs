@@ -8,14 +8,15 @@ use crate::lease::{Lease, Request};
 use crate::membership::{BackendRef, Phase};
 use crate::select::{PickReason, RepinReason};
 use crate::sender::{Answer, Record};
-use crate::session::Name;
+use crate::session::{COMMON, Name};
 use crate::slab::Handle;
 use crate::time::Timestamp;
 use crate::waiters::Ticket;
 use std::sync::Arc;
 
-/// Due sessions that each new session takes out: more than it brings, so a pool that nobody ticks does not grow.
-const EXPIRED_PER_NEW_SESSION: usize = 2;
+/// Sessions that expired, and such whose sender departed, that each new session takes out: more than it brings, so a
+/// pool that nobody ticks does not grow.
+const ENDED_PER_NEW_SESSION: usize = 2;
 
 /// Who wants to run what.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ impl<'a> Claimant<'a> {
         expect_version: Option<u64>,
     ) -> Self {
         let session = match session {
-            Some(key) => Some(Name { namespace: 0, key }),
+            Some(key) => Some(Name { namespace: COMMON, key }),
             None => None,
         };
         Self {
@@ -168,7 +169,8 @@ impl Pool {
         name: Name<'_>,
         now: Timestamp,
     ) -> Result<Grant, Error> {
-        self.expire_sessions(EXPIRED_PER_NEW_SESSION, now);
+        self.expire_sessions(ENDED_PER_NEW_SESSION, now);
+        self.forget_departed(ENDED_PER_NEW_SESSION);
         let slot = self.choose(claimant.exclude)?;
         if self.sessions.is_full() && !self.evict_session() {
             return Ok(self.grant(claimant, slot, None, PickReason::TableFull));

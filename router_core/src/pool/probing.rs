@@ -1,7 +1,7 @@
 //! Probes, with stamps that make late answers harmless.
 
 use super::Pool;
-use crate::health::{Probe, ProbeKind, Source};
+use crate::health::{Patience, Probe, ProbeKind, Source};
 use crate::membership::{BackendRef, Phase};
 use crate::time::Timestamp;
 
@@ -30,7 +30,9 @@ impl Pool {
         })
     }
 
-    /// Takes in the answer to a probe. Ignored unless it is the latest of its backend, and no update began meanwhile.
+    /// Takes in the answer to a probe. Ignored unless it is the latest of its backend, and no update began meanwhile. A
+    /// failure of the first one after a pause only makes the backend suspect: an engine that has just been resumed may
+    /// be busy waking up.
     /// Whether it was taken in.
     pub fn finish_probe(&mut self, probe: &Probe, alive: bool, now: Timestamp) -> bool {
         self.advance(now);
@@ -42,7 +44,9 @@ impl Pool {
             self.totals.stale_probes += 1;
             return false;
         }
+        let is_waking = std::mem::take(&mut self.backends.at_mut(probe.backend.slot()).is_waking);
         match probe.kind {
+            _ if is_waking && !alive => self.doubt(probe.backend),
             ProbeKind::Liveness => self.note_probe(probe.backend, alive),
             ProbeKind::Generate => {
                 let (patience, at) = (self.patience, self.instant());
@@ -87,6 +91,25 @@ impl Pool {
                 vitals.note_failure(Source::Probe, &patience, at);
             }
         });
+    }
+
+    /// Takes in a failure that suspects a backend and brings it down by no means.
+    fn doubt(&mut self, backend: BackendRef) {
+        let lenient = Patience {
+            down_after: u32::MAX,
+            ..self.patience
+        };
+        let at = self.instant();
+        self.examine(backend.slot(), |vitals| {
+            vitals.note_failure(Source::Probe, &lenient, at);
+        });
+    }
+
+    /// The servers were let go on: the first probe of each may meet one that is not awake yet.
+    pub(super) fn wake_backends(&mut self) {
+        for slot in self.backends.live_slots() {
+            self.backends.at_mut(slot).is_waking = true;
+        }
     }
 
     /// Whether an engine's answer can mean anything now.

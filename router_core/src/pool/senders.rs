@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::EventKind;
 use crate::fence::check_name;
 use crate::interval::Interval;
-use crate::lease::{Lease, LeaseId, Request};
+use crate::lease::{Lease, LeaseId, Outcome, Request};
 use crate::select::PickReason;
 use crate::sender::{Answer, Attach, Attached, HeldLease, Record, SenderStatus};
 use crate::session::Name;
@@ -19,6 +19,9 @@ use crate::version::Published;
 
 /// Intervals in one message at most: one per open request, and a client has few of those.
 const MAX_INTERVALS: usize = 65_536;
+
+/// Sessions of a departed sender that are taken out at once; ticks and new sessions take out the others.
+const ENDED_PER_DEPARTURE: usize = 1024;
 
 impl Pool {
     /// Makes a sender known, with the leases and pins it holds from an earlier router process.
@@ -41,6 +44,7 @@ impl Pool {
         } else {
             if let Some(old) = self.senders.find(attach.sender) {
                 self.lose_sender(old, "another process of it came");
+                self.forget_departed(ENDED_PER_DEPARTURE);
                 self.lifecycle.check_alive()?;
             }
             self.record(EventKind::SenderAttached {
@@ -48,9 +52,11 @@ impl Pool {
                 owner: attach.owner.to_owned(),
             });
             self.changed();
-            self.senders.insert(attach.sender, attach.incarnation, owner, now)
+            let namespace = self.sessions.open_namespace();
+            self.senders
+                .insert(attach.sender, attach.incarnation, owner, namespace, now)
         };
-        let adopted: Vec<_> = attach.held.iter().map(|held| self.adopt_lease(sender, held)).collect();
+        let adopted: Vec<_> = attach.held.iter().map(|held| self.take_over(sender, held)).collect();
         let lost = adopted.iter().filter(|lease| lease.is_err()).count();
         if lost > 0 {
             self.note_uncertain(Cause::LeasesLost {
@@ -135,6 +141,7 @@ impl Pool {
             });
         }
         self.drop_sender(handle, "it detached");
+        self.forget_departed(ENDED_PER_DEPARTURE);
         Ok(())
     }
 
@@ -151,6 +158,18 @@ impl Pool {
         };
         let namespace = self.senders.at(handle).namespace;
         Ok(self.close_named(Name { namespace, key }, now))
+    }
+
+    /// Adopts a lease of an earlier router process, or takes it for ambiguous: its number is refused from now on, and it
+    /// is counted once, however often it is presented.
+    fn take_over(&mut self, sender: Handle, held: &HeldLease<'_>) -> Result<LeaseId, Error> {
+        let is_known = self.senders.at(sender).settled.contains(held.seq);
+        let adopted = self.adopt_lease(sender, held);
+        if adopted.is_err() && !is_known {
+            self.note_settled(sender, (held.seq, held.seq));
+            self.totals.outcomes.add(Outcome::Ambiguous);
+        }
+        adopted
     }
 
     /// Takes over a lease of an earlier router process, if everything about it still holds.

@@ -140,6 +140,13 @@ impl Pool {
         }
     }
 
+    /// Takes out sessions of senders that departed; looks at no more than `limit`.
+    pub(super) fn forget_departed(&mut self, limit: usize) {
+        for session in self.sessions.take_departed(limit) {
+            self.unpin(session.backend, session.open_leases == 0);
+        }
+    }
+
     /// Makes room for one session; false when none is idle.
     pub(super) fn evict_session(&mut self) -> bool {
         let Some(session) = self.sessions.longest_idle() else {

@@ -3,7 +3,7 @@
 use super::placing::Claimant;
 use super::{AcquireRequest, ClosedSession, Grant, Pool};
 use crate::error::Error;
-use crate::session::{MAX_KEY_BYTES, Name};
+use crate::session::{COMMON, MAX_KEY_BYTES, Name};
 use crate::time::Timestamp;
 
 impl Pool {
@@ -31,7 +31,8 @@ impl Pool {
     /// Ends a session: a later turn with the same key begins a new one. Its open leases run on and are settled as
     /// usual.
     pub fn close_session(&mut self, key: &str, now: Timestamp) -> ClosedSession {
-        self.close_named(Name { namespace: 0, key }, now)
+        let namespace = COMMON;
+        self.close_named(Name { namespace, key }, now)
     }
 
     /// Ends the session of this name.

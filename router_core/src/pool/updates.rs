@@ -109,6 +109,7 @@ impl Pool {
         }
         self.lifecycle.paused_for = None;
         self.active.resume(now);
+        self.wake_backends();
         self.record(EventKind::ServersResumed { update: id.to_owned() });
         self.changed();
         self.pump();

@@ -47,7 +47,6 @@ pub(crate) struct Sender {
 pub(crate) struct Senders {
     attached: Slab<Sender>,
     by_name: HashMap<Box<str>, Handle, FixedState>,
-    last_namespace: u32,
 }
 
 impl Senders {
@@ -55,20 +54,22 @@ impl Senders {
         Self {
             attached: Slab::default(),
             by_name: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
-            last_namespace: 0,
         }
     }
 
-    pub(crate) fn insert(&mut self, name: &str, incarnation: &str, owner: u32, now: Timestamp) -> Handle {
-        self.last_namespace = self
-            .last_namespace
-            .checked_add(1)
-            .expect("fewer than 2^32 attaches per pool");
+    pub(crate) fn insert(
+        &mut self,
+        name: &str,
+        incarnation: &str,
+        owner: u32,
+        namespace: u32,
+        now: Timestamp,
+    ) -> Handle {
         let handle = self.attached.insert(Sender {
             name: name.into(),
             incarnation: incarnation.into(),
             owner,
-            namespace: self.last_namespace,
+            namespace,
             settled: IntervalSet::default(),
             records: BTreeMap::new(),
             held: 0,

@@ -1,4 +1,4 @@
-use super::{Ended, INLINE_BYTES, MAX_KEY_BYTES, Name, Session, SessionTable};
+use super::{COMMON, Ended, INLINE_BYTES, MAX_KEY_BYTES, Name, Session, SessionTable};
 use crate::membership::{BackendRef, BackendSpec, Membership};
 use crate::slab::Handle;
 use crate::time::Timestamp;
@@ -20,7 +20,8 @@ fn some_backend() -> BackendRef {
 }
 
 fn name(key: &str) -> Name<'_> {
-    Name { namespace: 3, key }
+    let namespace = COMMON;
+    Name { namespace, key }
 }
 
 fn begin(table: &mut SessionTable, key: &str) -> Handle {
@@ -48,15 +49,90 @@ fn keys_of_every_length() {
     assert_eq!(find(&table, ""), None);
 }
 
-/// The same key in another namespace is another session, and ends with that namespace.
+/// The same key in another namespace is another session, which nobody finds once that namespace is closed.
 #[test]
 fn namespaces_are_apart() {
     let mut table = table();
     let ours = begin(&mut table, "s");
-    let theirs = Name { namespace: 4, key: "s" };
+    let namespace = table.open_namespace();
+    let theirs = Name { namespace, key: "s" };
     assert_eq!(table.find(table.hash(theirs), theirs), None);
     let other = table.insert(table.hash(theirs), theirs, some_backend(), 0);
-    assert_eq!((find(&table, "s"), table.of_namespace(4)), (Some(ours), vec![other]));
+    assert_eq!(table.find(table.hash(theirs), theirs), Some(other));
+    table.close_namespace(namespace);
+    assert_eq!(table.find(table.hash(theirs), theirs), None);
+    let ended = Ended {
+        backend: some_backend(),
+        open_leases: 1,
+    };
+    assert_eq!(table.take_departed(9), [ended]);
+    assert_eq!(table.take_departed(9), []);
+    assert_eq!(
+        (find(&table, "s"), table.is_live(other), table.len()),
+        (Some(ours), false, 1)
+    );
+}
+
+/// What departed senders left is taken out in portions, without harm to sessions that are in their slots by now.
+#[test]
+fn departed_sessions_go_in_portions() {
+    let mut table = table();
+    let mut handles = Vec::new();
+    for _ in 0..3 {
+        let namespace = table.open_namespace();
+        for key in ["a", "b", "c", "d"] {
+            let name = Name { namespace, key };
+            handles.push(table.insert(table.hash(name), name, some_backend(), 0));
+        }
+        table.close_namespace(namespace);
+    }
+    table.remove(handles[0]);
+    let new = begin(&mut table, "a");
+    assert_eq!(new.index, handles[0].index);
+    let portions = [5, 5, 5].map(|limit| table.take_departed(limit).len());
+    assert!(
+        portions == [5, 5, 1] || portions == [4, 5, 2] || portions == [5, 4, 2],
+        "{portions:?}"
+    );
+    assert_eq!((find(&table, "a"), table.len()), (Some(new), 1));
+}
+
+/// A table that outgrows its first index loses nobody, and neither does the end of one that did.
+#[test]
+fn large_tables_find_everybody() {
+    let mut table = SessionTable::new(TTL, 20_000, 7);
+    for namespace in [COMMON, table.open_namespace()] {
+        let keys: Vec<String> = (0..9000).map(|number| number.to_string()).collect();
+        for key in &keys {
+            let name = Name { namespace, key };
+            table.insert(table.hash(name), name, some_backend(), 0);
+        }
+        for (position, key) in keys.iter().enumerate() {
+            let name = Name { namespace, key };
+            let found = table.find(table.hash(name), name).expect("inserted");
+            assert_eq!(table.key(found).as_ref(), Some(key));
+            if position % 3 == 0 {
+                table.remove(found);
+                assert_eq!(table.find(table.hash(name), name), None);
+            }
+        }
+        table.close_namespace(namespace);
+        assert_eq!(table.take_departed(usize::MAX).len(), 6000);
+    }
+    assert_eq!(table.len(), 0);
+}
+
+/// The number of a closed namespace is used again, and never while sessions of it are left.
+#[test]
+fn namespaces_do_not_pile_up() {
+    let mut table = table();
+    let namespace = table.open_namespace();
+    let name = Name { namespace, key: "s" };
+    table.insert(table.hash(name), name, some_backend(), 0);
+    table.close_namespace(namespace);
+    assert_ne!(table.open_namespace(), namespace);
+    assert_eq!(table.take_departed(2).len(), 1);
+    assert_eq!(table.open_namespace(), namespace);
 }
 
 /// An entry stays small: with its share of the index it is far below the promised 200 bytes.

@@ -265,3 +265,30 @@ fn s66_one_form_of_address() {
     }
     assert_eq!(desk.pool.backends().count(), 2);
 }
+
+/// A sender that leaves thousands of sessions stops nobody: they are over at once, and taken out in portions, by ticks
+/// and by new sessions.
+#[test]
+fn departed_sessions_are_taken_out_in_portions() {
+    let mut desk = Desk::training(strict(), 2);
+    for seq in 0..3000 {
+        let lease = desk.acquire("t", seq, &seq.to_string()).lease;
+        desk.settle(lease, Outcome::Completed);
+        desk.heartbeat("t", &[(0, seq)]);
+    }
+    desk.pool.detach_sender("t", "1", desk.now).expect("it holds nothing");
+    assert_eq!(desk.pool.statistics().sessions, 3000 - 1024);
+    desk.attach("t", "train");
+    assert_eq!(desk.acquire("t", 0, "2999").reason, PickReason::New);
+    assert_eq!(desk.pool.statistics().sessions, 3000 - 1024 - 2 + 1);
+    desk.pool.tick(desk.now);
+    assert_eq!(desk.pool.statistics().sessions, 1);
+    let on_backends: u32 = desk
+        .pool
+        .statistics()
+        .backends
+        .iter()
+        .map(|backend| backend.sessions)
+        .sum();
+    assert_eq!(on_backends, 1);
+}

@@ -276,3 +276,31 @@ fn probes_generate_only_when_they_must() {
     desk.acquire_plain("s");
     assert_eq!(desk.begin_probe("e0").kind, ProbeKind::Liveness, "it is busy");
 }
+
+/// An engine that has just been resumed may be busy waking up: the first probe after a pause makes it suspect, and the
+/// next ones count as ever.
+#[test]
+fn s64_the_first_failure_after_a_pause_only_makes_suspect() {
+    let mut desk = desk();
+    for _ in 0..2 {
+        desk.fail_probe("e0");
+    }
+    desk.pause("u", 20, 1);
+    desk.fail_probe("e0");
+    assert_eq!(desk.health_of("e0"), Health::Suspect);
+    desk.fail_probe("e0");
+    assert_eq!(desk.health_of("e0"), Health::Down);
+}
+
+/// A good answer ends the grace as well.
+#[test]
+fn s64_the_grace_after_a_pause_is_one_answer_long() {
+    let mut desk = desk();
+    desk.pause("u", 20, 1);
+    let probe = desk.begin_probe("e0");
+    assert!(desk.pool.finish_probe(&probe, true, desk.now));
+    for _ in 0..3 {
+        desk.fail_probe("e0");
+    }
+    assert_eq!(desk.health_of("e0"), Health::Down);
+}

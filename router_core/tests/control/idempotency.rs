@@ -1,7 +1,7 @@
 //! 6.1: a repeated call has one effect.
 
 use crate::desk::{Desk, code, seconds, strict};
-use router_core::config::{PoolConfig, Recovery};
+use router_core::config::{OnAmbiguous, PoolConfig, Recovery};
 use router_core::error::Error;
 use router_core::lease::{Outcome, Settled};
 use router_core::membership::BackendSpec;
@@ -166,6 +166,36 @@ fn s61_g_old_leases_are_uncertain_when_so_configured() {
         restarted.pool.state().to_string(),
         "failed (1 leases that sender t presented after a restart cannot be adopted)"
     );
+}
+
+/// (g) A lease that cannot be adopted is ambiguous once, however often it is presented, and its number grants nothing.
+#[test]
+fn s61_g_a_lost_lease_is_counted_once() {
+    let config = PoolConfig {
+        recovery: Recovery::Restart,
+        on_ambiguous: OnAmbiguous::Settle,
+        ..strict()
+    };
+    let lease = Desk::training(strict(), 1).acquire("t", 1, "s").lease;
+    let mut restarted = Desk::training(config, 1);
+    let held = [HeldLease {
+        seq: 1,
+        lease,
+        backend: "e0",
+        session: Some("s"),
+        version: Some(0),
+    }];
+    let attach = Attach {
+        held: &held,
+        ..Attach::new("t", "1", "train")
+    };
+    for _ in 0..2 {
+        let attached = restarted.pool.attach_sender(&attach, restarted.now).expect("answered");
+        assert!(attached.adopted[0].is_err());
+    }
+    assert_eq!(restarted.statistics().outcomes.get(Outcome::Ambiguous), 1);
+    assert_eq!(code(restarted.try_acquire("t", 1, "s")), "stale_request");
+    assert_eq!((restarted.state(), restarted.outstanding()), ("serving", 0));
 }
 
 /// (h) The same number for another session, or another version, is a conflict and changes nothing.

@@ -154,6 +154,11 @@ def test_a_lenient_role_has_one_model() -> None:
         ("port", 65536),
         ("port", "8080"),
         ("port", True),
+        ("lease_socket", ""),
+        ("lease_socket", "relative.sock"),
+        ("lease_socket", "/" + 107 * "x"),
+        ("lease_socket", "/a\0b"),
+        ("lease_socket", 1),
         ("worker_threads", 0),
         ("max_body_bytes", 0),
         ("max_body_bytes", 1.5),
@@ -206,6 +211,10 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("on_drain_timeout", "ignore"),
         ("sender_ttl_s", 0),
         ("sender_ttl_s", math.inf),
+        ("recovery", "forget"),
+        ("unhealthy_budget_s", 0),
+        ("on_unhealthy", "ignore"),
+        ("on_unhealthy", "fail_pool"),
     ],
 )
 def test_a_model_knob_out_of_its_range_is_refused(key: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Health, models, discovery, status and index: what each says, for engines that answer and engines that do not."""
+"""Health, models, status and index: what each says, for engines that answer and engines that do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_health_is_200_once_an_engine_answers(serve: Start, lab: Lab) -> N
     await served.eligible(1)
     document = await served.json("/health")
     assert document == await served.json("/rollout/health")
-    assert (document["status"], document["role"]) == ("ok", "rollout")
+    assert (document["status"], document["role"]) == ("healthy", "rollout")
     model = document["models"]["tiny"]
     assert (model["state"], model["registered"], model["eligible"], model["unproven"]) == ("ready", 2, 1, 1)
 
@@ -34,7 +34,7 @@ async def test_health_is_503_while_no_engine_answers(serve: Start) -> None:
     served = await serve(one_role(EngineConfig(NOBODY)))
     answer = await served.get("/rollout/health")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json()["status"] == "unavailable"
+    assert answer.json()["status"] == "unhealthy"
 
 
 async def test_health_is_degraded_while_one_of_two_models_can_serve(serve: Start) -> None:
@@ -47,6 +47,38 @@ async def test_health_is_degraded_while_one_of_two_models_can_serve(serve: Start
     assert (document["status"], states) == ("degraded", {"policy": "ready", "Qwen/Qwen3-0.6B": "unavailable"})
 
 
+async def test_b54_health_tells_a_sleeping_model_from_a_dead_one(serve: Start) -> None:
+    """What a controller holds is not ill, whatever it does with it; what failed is."""
+    served = await serve(one_role(EngineConfig(NOBODY)))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.report_probe(pool.backends()[0], alive=True)
+    pool.publish("start", 1)
+    lease = pool.acquire()
+    pool.begin_update("sleep", kind="offload")
+
+    async def state() -> tuple[int, str, str]:
+        await served.forget_snapshot()
+        answer = await served.get("/health")
+        document = answer.json()
+        assert document["service"] == "rollout"
+        return answer.status_code, document["status"], document["models"]["tiny"]["state"]
+
+    assert await state() == (200, "healthy", "draining")
+    lease.settle("completed")
+    assert await state() == (200, "healthy", "sleeping")
+    pool.drain("sleep", timeout_s=1.0)
+    pool.cancel_update("sleep")
+    assert await state() == (200, "healthy", "paused")
+    pool.end_server_pause("sleep")
+    assert await state() == (200, "healthy", "ready")
+    pool.fence("default", "maintenance")
+    assert await state() == (200, "healthy", "paused")
+    pool.begin_update("weights", to=2)
+    assert await state() == (200, "healthy", "updating")
+    pool.fail("the trainer gave up")
+    assert await state() == (503, "unhealthy", "failed")
+
+
 async def test_models_lists_every_name_as_openai_does(serve: Start) -> None:
     """A model that cannot serve now is still a model of the role."""
     served = await serve(two_roles())
@@ -54,75 +86,6 @@ async def test_models_lists_every_name_as_openai_does(serve: Start) -> None:
     assert document["object"] == "list"
     assert [model["id"] for model in document["data"]] == ["policy", "Qwen/Qwen3-0.6B"]
     assert {model["object"] for model in document["data"]} == {"model"}
-
-
-async def test_discovery_says_where_each_model_can_be_reached(serve: Start, lab: Lab) -> None:
-    """The whole document of design 03 for attached engines."""
-    engine = await lab.engine(one())
-    served = await serve(one_role(EngineConfig(engine.authority, 8), EngineConfig(NOBODY, id="dead")))
-    await served.eligible(1)
-    document = await served.json("/rollout/engines")
-    epoch, generation = document.pop("epoch"), document["models"]["tiny"]["engines"][0].pop("generation")
-    dead = document["models"]["tiny"]["engines"].pop()
-    assert len(epoch) == 32
-    assert isinstance(generation, int)
-    assert document == {
-        "schema_version": 1,
-        "role": "rollout",
-        "topology_revision": 1,
-        "snapshot_seq": document["snapshot_seq"],
-        "phase": None,
-        "routing": {"default_model": "tiny", "route_keys": {}},
-        "models": {
-            "tiny": {
-                "state": "ready",
-                "router_url": None,
-                "weight_version": None,
-                "engines": [
-                    {
-                        "engine_id": engine.authority,
-                        "base_url": f"http://{engine.authority}",
-                        "state": "ready",
-                        "direct_eligible": True,
-                        "capacity": 8.0,
-                    }
-                ],
-            }
-        },
-    }
-    assert (dead["engine_id"], dead["state"], dead["direct_eligible"]) == ("dead", "starting", False)
-
-
-async def test_discovery_counts_what_changes(serve: Start) -> None:
-    """A new engine moves both counters, a health change the sequence only."""
-    served = await serve(one_role(EngineConfig(NOBODY)))
-    pool = served.gateway.pool("rollout", "tiny")
-
-    async def counters() -> tuple[int, int]:
-        document = await served.json("/engines")
-        return document["topology_revision"], document["snapshot_seq"]
-
-    async def moved_to(revision: int, seq: int) -> None:
-        await wait_until(lambda: served.role("rollout").snapshot_seq == seq, f"sequence {seq}")
-        assert await counters() == (revision, seq)
-
-    assert await counters() == (1, 1)
-    backend = pool.add_backend("127.0.0.1:10", proven=False)
-    await moved_to(2, 2)
-    pool.report_probe(backend, alive=True)
-    await moved_to(2, 3)
-    pool.remove_backend(backend.id)
-    await moved_to(3, 4)
-
-
-async def test_discovery_is_per_role(serve: Start) -> None:
-    """Roles of one gateway share its epoch and nothing else; an explicit default is named."""
-    served = await serve(two_roles())
-    rollout, genrm = await served.json("/rollout/engines"), await served.json("/genrm/engines")
-    assert rollout["epoch"] == genrm["epoch"]
-    assert list(rollout["models"]) == ["policy", "Qwen/Qwen3-0.6B"]
-    assert list(genrm["models"]) == ["judge"]
-    assert (rollout["routing"]["default_model"], genrm["routing"]["default_model"]) == ("policy", "judge")
 
 
 async def test_status_counts_what_ran(serve: Start, lab: Lab) -> None:

@@ -12,6 +12,8 @@ from aiohttp.test_utils import TestServer
 from tests.gateway.control.conftest import one_role, two_roles
 from tests.support.client import RawClient
 from trimtab_gateway.control import create_app
+from trimtab_gateway.publisher import Publisher, Watch
+from trimtab_gateway.snapshot import Fleet
 
 if TYPE_CHECKING:
     from tests.gateway.control.conftest import Start
@@ -21,6 +23,7 @@ ENDPOINT_OF_UNKNOWN_ROLE = [
     "v1/chat/completions",
     "chat/completions",
     "v1/completions",
+    "abort_request",
     "health",
     "engines",
 ]
@@ -138,7 +141,10 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
     def broken() -> Any:
         raise ZeroDivisionError("the secret cause")
 
-    async with TestServer(create_app(["rollout"], broken)) as server, ClientSession() as client:
+    async with (
+        TestServer(create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))))) as server,
+        ClientSession() as client,
+    ):
         with caplog.at_level(logging.ERROR, logger="trimtab"):
             answer = await client.get(server.make_url("/rollout/v1/models"))
             text = await answer.text()

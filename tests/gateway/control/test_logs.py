@@ -17,8 +17,9 @@ from trimtab import Pool
 from trimtab_gateway import EngineConfig, Gateway
 from trimtab_gateway.events import MAX_LINES, log_events
 from trimtab_gateway.log import configure_logging, get_logger
+from trimtab_gateway.publisher import Publisher
 from trimtab_gateway.reachability import ReachabilityLog
-from trimtab_gateway.snapshot import Publisher, ServedRole
+from trimtab_gateway.snapshot import Fleet, ServedRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +116,9 @@ def test_a_model_is_announced_when_it_can_serve_and_when_not(log: pytest.LogCapt
     """No verdict before every engine was probed; then one line per change."""
     now = iter(range(1000))
     pool = Pool("rollout/tiny")
-    publisher = Publisher((ServedRole("rollout", {"tiny": pool}, "tiny"),), clock=lambda: float(next(now)))
+    publisher = Publisher(
+        lambda: Fleet((ServedRole("rollout", {"tiny": pool}, "tiny"),)), clock=lambda: float(next(now))
+    )
     backend = pool.add_backend("10.0.0.1:30000", proven=False)
     reachability = ReachabilityLog()
 
@@ -139,7 +142,9 @@ def test_an_engine_that_did_not_answer_is_named_once(log: pytest.LogCaptureFixtu
     """A model that is ready without it would hide a wrong address for ever."""
     now = iter(range(1000))
     pool = Pool("rollout/tiny")
-    publisher = Publisher((ServedRole("rollout", {"tiny": pool}, "tiny"),), clock=lambda: float(next(now)))
+    publisher = Publisher(
+        lambda: Fleet((ServedRole("rollout", {"tiny": pool}, "tiny"),)), clock=lambda: float(next(now))
+    )
     pool.add_backend("10.0.0.1:30000")
     silent = pool.add_backend("10.0.0.2:30000", proven=False)
     pool.report_probe(silent, alive=False)

@@ -6,7 +6,8 @@ import pytest
 
 from trimtab import Pool
 from trimtab_gateway.control.metrics import BACKEND_STATES
-from trimtab_gateway.snapshot import MAX_AGE_S, Publisher, RoleSnapshot, ServedRole, engine_state
+from trimtab_gateway.publisher import MAX_AGE_S, Publisher
+from trimtab_gateway.snapshot import Fleet, RoleSnapshot, ServedRole, engine_state
 
 
 class Watched:
@@ -15,7 +16,8 @@ class Watched:
     def __init__(self) -> None:
         self.now = 0.0
         self.pool = Pool("rollout/tiny")
-        self.publisher = Publisher((ServedRole("rollout", {"tiny": self.pool}, "tiny"),), clock=lambda: self.now)
+        self.fleet = Fleet((ServedRole("rollout", {"tiny": self.pool}, "tiny"),))
+        self.publisher = Publisher(lambda: self.fleet, clock=lambda: self.now)
 
     def look(self) -> RoleSnapshot:
         """The role in a snapshot that is taken now."""

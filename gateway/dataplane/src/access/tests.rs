@@ -32,7 +32,11 @@ fn the_admin_key() {
         (Some("Bearer  secret"), Ok(())),
     ] {
         let shown = value.map(|value| ("authorization", value));
-        assert_eq!(access.check_admin(&headers(shown.as_slice())), expected, "{value:?}");
+        assert_eq!(
+            access.check_admin(&headers(shown.as_slice()), Origin::Listener),
+            expected,
+            "{value:?}"
+        );
     }
     assert!(Denied::NotBearer.is_unauthenticated() && !Denied::WrongAdminKey.is_unauthenticated());
 }
@@ -49,7 +53,7 @@ fn without_an_admin_key() {
         ("10.0.0.1:80", Err(Denied::Closed)),
     ] {
         assert_eq!(
-            access(None, None, local).check_admin(&HeaderMap::new()),
+            access(None, None, local).check_admin(&HeaderMap::new(), Origin::Listener),
             expected,
             "{local}"
         );
@@ -134,11 +138,15 @@ fn b51_foreign_origins() {
     ] {
         let map = headers(&[("origin", origin), ("host", host)]);
         let expected = if foreign { Err(Denied::ForeignOrigin) } else { Ok(()) };
-        assert_eq!(access.check_admin(&map), expected, "{origin} at {host}");
+        assert_eq!(
+            access.check_admin(&map, Origin::Listener),
+            expected,
+            "{origin} at {host}"
+        );
     }
     let keyed = super::tests::access(None, Some("admin"), LOOPBACK);
     let map = headers(&[("origin", "http://tools.example"), ("authorization", "Bearer admin")]);
-    assert_eq!(keyed.check_admin(&map), Ok(()));
+    assert_eq!(keyed.check_admin(&map, Origin::Listener), Ok(()));
 }
 
 /// The control app learns what the check said, in one word.

@@ -2,10 +2,10 @@
 
 use super::error::{Refusal, Side};
 use super::query::Query;
+use super::reply::Answer;
 use super::request::{AddBackends, NewBackend};
 use super::wait::{Changes, Ended};
 use super::{Context, Stamped, view};
-use crate::answer::Answer;
 use http::Response;
 use router_core::error::Error;
 use router_core::membership::BackendSpec;

@@ -3,9 +3,8 @@
 //! A refusal has a code, the status that goes with the code, and one answer to "can the same call succeed later?". What
 //! the core refuses keeps the core's code; this module adds what only HTTP can get wrong.
 
-use super::reply::{self, Stamp};
+use super::reply::{self, Answer, Stamp};
 use crate::access::Denied;
-use crate::answer::Answer;
 use crate::headers;
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};

@@ -1,9 +1,9 @@
 //! Fencing an owner: when the answer is on its way, nothing more is granted to it.
 
 use super::error::{Refusal, Side};
+use super::reply::Answer;
 use super::request::Fence;
 use super::{Context, view};
-use crate::answer::Answer;
 use http::Response;
 
 pub(super) fn fence(context: Context<'_>, body: &Fence) -> Result<Response<Answer>, Refusal> {

@@ -3,6 +3,7 @@
 use super::LeaseApi;
 use super::error::{Problem, Refusal};
 use super::request::Body;
+use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -14,7 +15,7 @@ pub(super) const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// A body that was read and not yet understood.
 pub(super) struct Input<'a> {
     api: &'a LeaseApi,
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 impl<'a> Input<'a> {
@@ -22,29 +23,39 @@ impl<'a> Input<'a> {
         if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
             return Err(too_large());
         }
-        let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else {
-                let message = "the request body ended before its announced end";
-                return Err(Refusal::new(Problem::Malformed, message).closing());
-            };
-            let Ok(chunk) = frame.into_data() else { continue };
+        let first = chunk(&mut body).await?.unwrap_or_default();
+        // Nearly every body came in one piece with its head.
+        let bytes = if body.is_end_stream() {
+            first
+        } else {
+            Self::read_on(first, body).await?
+        };
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(too_large());
+        }
+        Ok(Self { api, bytes })
+    }
+
+    async fn read_on(first: Bytes, mut body: Incoming) -> Result<Bytes, Refusal> {
+        let mut bytes = Vec::from(first);
+        while let Some(chunk) = chunk(&mut body).await? {
             if bytes.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Self { api, bytes })
+        Ok(bytes.into())
     }
 
     /// What the body says. No body at all is an object without members.
-    pub(super) fn parse<T: Body>(&self) -> Result<T, Refusal> {
-        let bytes = if self.bytes.is_empty() {
-            b"{}"
-        } else {
-            self.bytes.as_slice()
+    pub(super) fn parse<'s, T: Body<'s>>(&'s self) -> Result<T, Refusal> {
+        let bytes: &[u8] = if self.bytes.is_empty() { b"{}" } else { &self.bytes };
+        // A text is checked once as a whole. Bytes that are none are parsed all the same, to tell what is wrong with them.
+        let body: Result<T, _> = match std::str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(bytes),
         };
-        let body: T = serde_json::from_slice(bytes).map_err(|error| {
+        let body = body.map_err(|error| {
             let problem = match error.classify() {
                 Category::Data => Problem::Unprocessable,
                 Category::Syntax | Category::Eof | Category::Io => Problem::Malformed,
@@ -54,6 +65,20 @@ impl<'a> Input<'a> {
         self.api.expect(body.expect_incarnation())?;
         Ok(body)
     }
+}
+
+/// The next piece of `body`; none at its end.
+async fn chunk(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            let message = "the request body ended before its announced end";
+            return Err(Refusal::new(Problem::Malformed, message).closing());
+        };
+        if let Ok(chunk) = frame.into_data() {
+            return Ok(Some(chunk));
+        }
+    }
+    Ok(None)
 }
 
 impl LeaseApi {

@@ -3,14 +3,13 @@
 use super::error::{Problem, Refusal, Side};
 use super::memory::Trouble;
 use super::query::check_wait;
-use super::reply::{Stamp, milliseconds};
+use super::reply::{Members, Object, Stamp, milliseconds};
 use super::request::{Acquire, ObservedVersion, Settle};
 use super::{Context, Stamped};
-use crate::answer::Answer;
 use crate::parked::ParkedCall;
 use crate::request_id::AbortIds;
 use crate::resolve::Clue;
-use http::Response;
+use bytes::Bytes;
 use router_core::error::Error;
 use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::membership::BackendRef;
@@ -18,23 +17,13 @@ use router_core::pool::{AcquireRequest, Grant, PickReason, Pool};
 use router_core::sender::RequestKey;
 use router_core::time::Timestamp;
 use router_core::waiters::Acquisition;
-use serde::Serialize;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// What a grant says.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct LeaseView {
-    lease_id: String,
-    backend: String,
-    backend_generation: u32,
-    authority: String,
-    url: String,
-    weight_version: Option<u64>,
-    epoch: Option<u64>,
-    sticky: bool,
-    replayed: bool,
-    reason: &'static str,
+    grant: Grant,
     waited_ms: u64,
 }
 
@@ -52,21 +41,21 @@ pub(super) struct Waiting {
     until: Instant,
 }
 
-pub(super) async fn acquire(context: Context<'_>, body: &Acquire) -> Result<Response<Answer>, Refusal> {
+pub(super) async fn acquire(context: Context<'_>, body: &Acquire<'_>) -> Result<Bytes, Refusal> {
     let granted = match begin(context, body)? {
         Acquiring::Granted(granted) => granted,
-        Acquiring::Waiting(waiting) => waiting.finish(context).await?,
+        // Boxed, so that those who need not wait have no room for it.
+        Acquiring::Waiting(waiting) => Box::pin(waiting.finish(context)).await?,
     };
-    Ok(context.ok(&granted))
+    Ok(context.write(&granted))
 }
 
 /// Asks for a lease; the sender's sign of life and its settled numbers count first.
-pub(super) fn begin(context: Context<'_>, body: &Acquire) -> Result<Acquiring, Refusal> {
+pub(super) fn begin(context: Context<'_>, body: &Acquire<'_>) -> Result<Acquiring, Refusal> {
     let wait = check_wait("wait_ms", body.wait_ms)?;
-    let since = Instant::now();
     let rid = request_ids(body)?;
     let acquired = context.run(|pool, now| {
-        pool.heartbeat(&body.sender, &body.incarnation, &body.settled, now)?;
+        pool.report_settled(&body.sender, &body.incarnation, &body.settled, now)?;
         let exclude: Vec<BackendRef> = body
             .exclude
             .iter()
@@ -93,21 +82,24 @@ pub(super) fn begin(context: Context<'_>, body: &Acquire) -> Result<Acquiring, R
         Acquisition::Granted(grant) => {
             note_ids(context, &grant, rid);
             Acquiring::Granted(Stamped {
-                value: LeaseView::new(&grant, 0),
+                value: LeaseView { grant, waited_ms: 0 },
                 stamp: acquired.stamp,
             })
         }
-        Acquisition::Parked(parked) => Acquiring::Waiting(Waiting {
-            call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
-            rid,
-            since,
-            until: since + wait,
-        }),
+        Acquisition::Parked(parked) => {
+            let since = Instant::now();
+            Acquiring::Waiting(Waiting {
+                call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
+                rid,
+                since,
+                until: since + wait,
+            })
+        }
     })
 }
 
 /// By which the engine will know the execution.
-fn request_ids(body: &Acquire) -> Result<AbortIds, Refusal> {
+fn request_ids(body: &Acquire<'_>) -> Result<AbortIds, Refusal> {
     let Some(rid) = &body.rid else {
         return Ok(AbortIds::default());
     };
@@ -140,33 +132,36 @@ impl Waiting {
         let grant = answer.map_err(|error| Refusal::of(&error, Side::Acquire))?;
         note_ids(context, &grant, self.rid);
         Ok(Stamped {
-            value: LeaseView::new(&grant, milliseconds(self.since.elapsed())),
+            value: LeaseView {
+                grant,
+                waited_ms: milliseconds(self.since.elapsed()),
+            },
             stamp: context.stamp(),
         })
     }
 }
 
-impl LeaseView {
-    fn new(grant: &Grant, waited_ms: u64) -> Self {
-        let backend = &grant.backend;
-        Self {
-            lease_id: grant.lease.to_string(),
-            backend: backend.id.clone(),
-            backend_generation: backend.reference.generation(),
-            authority: backend.address.authority().to_owned(),
-            url: backend.address.url(),
-            weight_version: grant.version.map(|published| published.version),
-            epoch: grant.version.map(|published| published.epoch),
-            sticky: grant.reason == PickReason::Sticky,
-            replayed: grant.replayed,
-            reason: grant.reason.as_str(),
-            waited_ms,
-        }
+impl Members for LeaseView {
+    fn write(&self, object: &mut Object) {
+        let Self { grant, waited_ms } = self;
+        let authority = grant.backend.address.authority();
+        object
+            .letters("\"lease_id\":", &grant.lease.to_hex())
+            .text("\"backend\":", &grant.backend.id)
+            .number("\"backend_generation\":", grant.backend.reference.generation().into())
+            .text("\"authority\":", authority)
+            .texts("\"url\":", "http://", authority)
+            .optional("\"weight_version\":", grant.version.map(|published| published.version))
+            .optional("\"epoch\":", grant.version.map(|published| published.epoch))
+            .flag("\"sticky\":", grant.reason == PickReason::Sticky)
+            .flag("\"replayed\":", grant.replayed)
+            .text("\"reason\":", grant.reason.as_str())
+            .number("\"waited_ms\":", *waited_ms);
     }
 }
 
 /// What a settlement says.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct SettledView {
     outcome: &'static str,
     already: bool,
@@ -174,18 +169,27 @@ pub(super) struct SettledView {
     version_mismatch: bool,
 }
 
-pub(super) fn settle(context: Context<'_>, lease: &str, body: &Settle) -> Result<Response<Answer>, Refusal> {
+impl Members for SettledView {
+    fn write(&self, object: &mut Object) {
+        object
+            .text("\"outcome\":", self.outcome)
+            .flag("\"already\":", self.already)
+            .flag("\"version_mismatch\":", self.version_mismatch);
+    }
+}
+
+pub(super) fn settle(context: Context<'_>, lease: &str, body: &Settle<'_>) -> Result<Bytes, Refusal> {
     if body.lease_id.is_some() {
         return Err(Refusal::new(Problem::Unprocessable, "lease_id is in the path already"));
     }
-    Ok(context.ok(&conclude(context, lease, body)?))
+    Ok(context.write(&conclude(context, lease, body)?))
 }
 
 /// Ends the execution of `lease`.
-pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Result<Stamped<SettledView>, Refusal> {
+pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle<'_>) -> Result<Stamped<SettledView>, Refusal> {
     let outcome = Outcome::parse(&body.outcome).ok_or_else(|| {
         let known: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
-        let message = format!("outcome {:?} is unknown; known: {}", body.outcome, known.join(", "));
+        let message = format!("outcome {:?} is unknown; known: {}", &*body.outcome, known.join(", "));
         Refusal::new(Problem::Unprocessable, message)
     })?;
     let settlement = Settlement {
@@ -205,7 +209,7 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Resu
     let settled = context.pool.shared.with(|pool, now| {
         let lease: LeaseId = lease.parse()?;
         if let Some((sender, incarnation)) = sender {
-            pool.heartbeat(sender, incarnation, &body.settled, now)?;
+            pool.report_settled(sender, incarnation, &body.settled, now)?;
         }
         let settled = pool.settle(lease, settlement, now)?;
         let view = SettledView {
@@ -224,16 +228,17 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle) -> Resu
     Ok(settled)
 }
 
-fn differs(pool: &Pool, body: &Settle) -> bool {
+fn differs(pool: &Pool, body: &Settle<'_>) -> bool {
     let observed = body.observed_weight_version.as_ref().and_then(ObservedVersion::number);
     matches!((observed, pool.published()), (Some(observed), Some(published)) if observed != published.version)
 }
 
-fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, mismatch: bool, now: Timestamp) {
+fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle<'_>, mismatch: bool, now: Timestamp) {
     let is_trouble =
         body.error.is_some() || !matches!(outcome, Outcome::Completed | Outcome::Aborted | Outcome::Cancelled);
     if outcome != Outcome::Ambiguous
-        && let (Some(clues), Ok(lease)) = (context.pool.shared.clues(), lease.parse())
+        && let Some(clues) = context.pool.shared.clues()
+        && let Ok(lease) = lease.parse()
     {
         clues.forget(lease);
     }
@@ -246,7 +251,7 @@ fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, 
             lease: lease.to_owned(),
             outcome: outcome.as_str(),
             http_status: body.http_status,
-            error: body.error.clone(),
+            error: body.error.as_deref().map(str::to_owned),
         });
     }
 }

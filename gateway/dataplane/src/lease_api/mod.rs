@@ -28,7 +28,7 @@ mod updates;
 mod view;
 mod wait;
 
-use crate::answer::Answer;
+use crate::access::Origin;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
@@ -37,8 +37,9 @@ use error::{Problem, Refusal};
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use memory::Memory;
+pub(crate) use openapi::DOCUMENT as OPENAPI;
 use parking_lot::Mutex;
-use reply::Stamp;
+use reply::{Answer, Stamp};
 pub(crate) use route::is_ours;
 use route::{Call, PoolCall};
 use router_core::error::Error;
@@ -130,10 +131,10 @@ impl Context<'_> {
 }
 
 /// Answers a request to a path under `/v1/router`. Dropping the future means that the client has left.
-pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Response<Answer>, bool) {
+pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>, origin: Origin) -> (Response<Answer>, bool) {
     let api = &plane.lease_api;
     let mut pool = None;
-    match serve(plane, request, &mut pool).await {
+    match serve(plane, request, origin, &mut pool).await {
         Ok(response) => (response, false),
         Err(refusal) => {
             let stamp = pool.map(|pool| Context { api, pool }.stamp());
@@ -146,11 +147,15 @@ pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Respon
 async fn serve<'a>(
     plane: &'a Plane,
     request: Request<Incoming>,
+    origin: Origin,
     found: &mut Option<&'a ApiPool>,
 ) -> Result<Response<Answer>, Refusal> {
     let api = &plane.lease_api;
-    plane.access.check_admin(request.headers()).map_err(Refusal::denied)?;
-    let (parts, body) = request.into_parts();
+    plane
+        .access
+        .check_admin(request.headers(), origin)
+        .map_err(Refusal::denied)?;
+    let (mut parts, body) = request.into_parts();
     let path = parts.uri.path();
     let call = route::parse(path).ok_or_else(|| {
         Refusal::new(
@@ -183,12 +188,20 @@ async fn serve<'a>(
     *found = Some(pool);
     let context = Context { api, pool };
     let input = input::Input::read(api, body).await?;
-    dispatch(context, call, input, &query).await
+    let answer = match call {
+        PoolCall::Acquire => leases::acquire(context, &input.parse()?).await?,
+        PoolCall::Settle(lease) => leases::settle(context, &lease, &input.parse()?)?,
+        PoolCall::Batch => batch::run(context, &input.parse()?).await?,
+        // Boxed, so that the calls of every execution do not pay for the rare ones.
+        call => return Box::pin(dispatch(context, call, input, &query)).await,
+    };
+    Ok(reply::reusing(std::mem::take(&mut parts.headers), answer))
 }
 
+/// The calls that are not made for every execution.
 async fn dispatch(
     context: Context<'_>,
-    call: PoolCall,
+    call: PoolCall<'_>,
     input: input::Input<'_>,
     query: &query::Query,
 ) -> Result<Response<Answer>, Refusal> {
@@ -201,9 +214,7 @@ async fn dispatch(
         PoolCall::AttachSender => senders::attach(context, &input.parse()?),
         PoolCall::Heartbeat(sender) => senders::heartbeat(context, &sender, &input.parse()?),
         PoolCall::DetachSender(sender) => senders::detach(context, &sender, query),
-        PoolCall::Acquire => leases::acquire(context, &input.parse()?).await,
-        PoolCall::Settle(lease) => leases::settle(context, &lease, &input.parse()?),
-        PoolCall::Batch => batch::run(context, &input.parse()?).await,
+        PoolCall::Acquire | PoolCall::Settle(_) | PoolCall::Batch => unreachable!("served before"),
         PoolCall::CloseSession(key) => sessions::close(context, &key, &input.parse()?),
         PoolCall::Fence => fence::fence(context, &input.parse()?),
         PoolCall::Unfence => fence::unfence(context, &input.parse()?),

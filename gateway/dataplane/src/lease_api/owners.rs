@@ -1,9 +1,9 @@
 //! Owners: making them known, and what they acknowledge.
 
 use super::error::{Refusal, Side};
+use super::reply::Answer;
 use super::request::{Acknowledge, AttachOwner};
 use super::{Context, view};
-use crate::answer::Answer;
 use http::Response;
 
 pub(super) fn attach(context: Context<'_>, body: &AttachOwner) -> Result<Response<Answer>, Refusal> {

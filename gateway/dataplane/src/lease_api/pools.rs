@@ -2,11 +2,10 @@
 
 use super::error::{Refusal, Side};
 use super::query::Query;
-use super::reply::{Stamp, json};
+use super::reply::{Answer, Stamp, json};
 use super::request::{ClosePool, Reason};
 use super::wait::{Changes, Ended};
 use super::{ApiPool, Context, LeaseApi, Stamped, view};
-use crate::answer::Answer;
 use http::{Response, StatusCode};
 use router_core::pool::Pool;
 use router_core::time::Timestamp;

@@ -31,7 +31,7 @@ impl Query {
                 let message = format!("query parameter {known} is given twice");
                 return Err(Refusal::new(Problem::Unprocessable, message));
             }
-            parameters.push((known, value));
+            parameters.push((known, value.into_owned()));
         }
         Ok(Self(parameters))
     }

@@ -1,13 +1,18 @@
 //! Answers: JSON, each with the incarnation of the router and where the pool stands.
 
+mod object;
+
 use super::{Context, Stamped};
-use crate::answer::Answer;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+pub(super) use object::{Members, Object};
 use router_core::pool::Pool;
 use serde::Serialize;
 use std::time::Duration;
+
+/// The body of an answer: small, and complete.
+pub(crate) type Answer = Bytes;
 
 /// Where a pool stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +66,25 @@ impl Context<'_> {
     }
 }
 
+impl Context<'_> {
+    /// The same for an answer that every execution gets.
+    pub(super) fn write(&self, body: &Stamped<impl Members>) -> Bytes {
+        let mut object = Object::with_capacity(1);
+        object.raw("{");
+        body.value.write(&mut object);
+        self.close(object, body.stamp)
+    }
+
+    /// Ends an answer about a pool that stands at `stamp`.
+    pub(super) fn close(&self, mut object: Object, stamp: Stamp) -> Bytes {
+        object.text("\"incarnation\":", &self.api.incarnation);
+        object.number("\"pool_gen\":", stamp.pool_gen.into());
+        object.number("\"revision\":", stamp.revision);
+        object.without_comma().raw("}");
+        object.into_bytes()
+    }
+}
+
 impl<T> Stamped<T> {
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Stamped<U> {
         Stamped {
@@ -76,11 +100,20 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Answer
 }
 
 pub(super) fn bytes(status: StatusCode, body: Bytes) -> Response<Answer> {
-    let mut response = Response::new(Answer::full(body));
+    with_headers(HeaderMap::new(), status, body)
+}
+
+/// Answers with the header map of the request: hyper keeps it for the next one, so a connection allocates it once.
+pub(super) fn reusing(mut headers: HeaderMap, body: Bytes) -> Response<Answer> {
+    headers.clear();
+    with_headers(headers, StatusCode::OK, body)
+}
+
+fn with_headers(mut headers: HeaderMap, status: StatusCode, body: Bytes) -> Response<Answer> {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(body);
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.headers_mut() = headers;
     response
 }
 

@@ -1,11 +1,13 @@
 //! The bodies of the calls. Unknown members and wrong types are refused by name.
 
+mod leases;
+
+pub(super) use leases::{Acquire, Batch, ObservedVersion, Operation, Settle};
 use router_core::interval::Interval;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-/// What every body can say.
-pub(super) trait Body: DeserializeOwned {
+/// What every body can say; its texts may be parts of the input.
+pub(super) trait Body<'a>: Deserialize<'a> {
     /// The start of the router that the call is meant for.
     fn expect_incarnation(&self) -> Option<&str>;
 }
@@ -21,7 +23,7 @@ macro_rules! bodies {
             expect_incarnation: Option<String>,
         }
 
-        impl Body for $name {
+        impl Body<'_> for $name {
             fn expect_incarnation(&self) -> Option<&str> {
                 self.expect_incarnation.as_deref()
             }
@@ -59,41 +61,6 @@ bodies! {
         incarnation: String,
         #[serde(default)]
         settled: Vec<Interval>,
-    }
-
-    Acquire {
-        sender: String,
-        incarnation: String,
-        seq: u64,
-        session: Option<String>,
-        wait_ms: Option<u64>,
-        /// Ids of backends.
-        #[serde(default)]
-        exclude: Vec<String>,
-        expect_version: Option<u64>,
-        #[serde(default)]
-        settled: Vec<Interval>,
-        /// By which the engine will know the execution.
-        rid: Option<RequestIds>,
-    }
-
-    Settle {
-        /// In a batch; else it is in the path.
-        lease_id: Option<String>,
-        outcome: String,
-        http_status: Option<u16>,
-        output_tokens: Option<u64>,
-        context_tokens: Option<u32>,
-        observed_weight_version: Option<ObservedVersion>,
-        error: Option<String>,
-        sender: Option<String>,
-        incarnation: Option<String>,
-        #[serde(default)]
-        settled: Vec<Interval>,
-    }
-
-    Batch {
-        requests: Vec<Operation>,
     }
 
     CloseSession {
@@ -172,48 +139,4 @@ pub(super) enum Kind {
     #[default]
     Weights,
     Offload,
-}
-
-/// As the engine wrote it: SGLang's is a text.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum ObservedVersion {
-    Number(u64),
-    Text(String),
-}
-
-impl ObservedVersion {
-    /// The number, if it is one; an engine that was never told its version has some other text.
-    pub(super) fn number(&self) -> Option<u64> {
-        match self {
-            Self::Number(number) => Some(*number),
-            Self::Text(text) => text.parse().ok(),
-        }
-    }
-}
-
-/// The `rid` of one request, or of each in a batch.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum RequestIds {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl RequestIds {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
-        match self {
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
-        }
-        .iter()
-        .map(String::as_str)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Operation {
-    Acquire(Box<Acquire>),
-    Settle(Box<Settle>),
 }

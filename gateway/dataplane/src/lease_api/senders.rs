@@ -2,10 +2,9 @@
 
 use super::error::{Problem, Refusal, Side};
 use super::query::Query;
-use super::reply::milliseconds;
+use super::reply::{Answer, milliseconds};
 use super::request::{AttachSender, Heartbeat};
 use super::{Context, Stamped};
-use crate::answer::Answer;
 use http::Response;
 use router_core::error::Error;
 use router_core::lease::LeaseId;

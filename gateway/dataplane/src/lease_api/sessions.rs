@@ -2,8 +2,8 @@
 
 use super::Context;
 use super::error::{Refusal, Side};
+use super::reply::Answer;
 use super::request::CloseSession;
-use crate::answer::Answer;
 use http::Response;
 use serde_json::json;
 

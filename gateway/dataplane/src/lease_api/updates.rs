@@ -2,10 +2,10 @@
 
 use super::error::{Refusal, Side, blocker_view};
 use super::query::check_wait;
+use super::reply::Answer;
 use super::request::{BeginUpdate, Drain, Kind, Nothing, Publish, Reason};
 use super::wait::{Changes, Ended};
 use super::{Context, Stamped, view};
-use crate::answer::Answer;
 use crate::survey::{self, Activity};
 use http::Response;
 use router_core::error::Error;

@@ -168,6 +168,7 @@ impl Worker {
         let abort = Abort {
             upstream: Arc::clone(&self.upstream),
             ids: clue.ids,
+            execution: None,
             authorization: clue.authorization.or_else(|| self.plane.engine_key.clone()),
             lease: None,
         };

@@ -13,6 +13,7 @@ mod requests;
 mod resolving;
 mod senders;
 mod sessions;
+mod socket;
 #[path = "../support/mod.rs"]
 mod support;
 mod updates;

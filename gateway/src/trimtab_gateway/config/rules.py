@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 
 from trimtab._core import Pool, Role
@@ -13,6 +14,7 @@ from trimtab_gateway.config.error import ConfigError
 _ROLE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _USER_INFO = re.compile(r"[^\s/@\"']+@")
 MAX_MODEL_NAME_BYTES = 256
+MAX_SOCKET_PATH_BYTES = 107
 _MICROSECOND_S = 1e-6
 _YEAR_S = 365 * 86_400
 
@@ -102,6 +104,16 @@ def check_path(key: str, value: object) -> None:
     """Refuse what cannot be the path of a file. What the file holds is looked at when the gateway starts."""
     if not isinstance(value, str) or not value:
         raise ConfigError(key, f"{value!r} is refused: it must be the path of a file")
+
+
+def check_socket_path(key: str, value: object) -> None:
+    """Refuse what cannot be the path of a Unix socket, or what would depend on the working directory."""
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise ConfigError(key, f"{value!r} is refused: it must be an absolute path like '/run/trimtab/lease.sock'")
+    if (size := len(os.fsencode(value))) > MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            key, f"{value!r} is refused: it has {size} bytes, and the path of a socket at most {MAX_SOCKET_PATH_BYTES}"
+        )
 
 
 def check_host(host: object, *, has_admin_key: bool) -> None:

@@ -19,6 +19,7 @@ from trimtab_gateway.config.rules import (
     check_path,
     check_role_name,
     check_seconds,
+    check_socket_path,
     without_user_info,
 )
 
@@ -87,6 +88,11 @@ class ModelConfig:
             out when its engine no longer has it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
+        min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
+        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
+            that still fit, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
     """
 
     name: str
@@ -100,6 +106,10 @@ class ModelConfig:
     on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
+    min_ready_engines: int = 1
+    recovery: Literal["adopt", "restart"] = "adopt"
+    unhealthy_budget_s: float | None = None
+    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -113,6 +123,15 @@ class ModelConfig:
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
+        check_int("min_ready_engines", self.min_ready_engines, 0, 2**32 - 1)
+        check_choice("recovery", self.recovery, ("adopt", "restart"))
+        if self.unhealthy_budget_s is not None:
+            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
+        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
+            raise ConfigError(
+                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
+            )
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
@@ -139,12 +158,14 @@ class RoleConfig:
         models: The models, each with its own pool.
         default_model: Serves requests that name no model; a sole model is the default anyway.
         lenient_model: Accept any model name (only for a role with one model).
+        expose_engine_urls: Whether discovery says where engines are.
     """
 
     name: str
     models: tuple[ModelConfig, ...]
     default_model: str | None = None
     lenient_model: bool = False
+    expose_engine_urls: bool = True
 
     def __post_init__(self) -> None:
         check_role_name(self.name)
@@ -158,6 +179,7 @@ class RoleConfig:
                 "default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}"
             )
         check_bool("lenient_model", self.lenient_model)
+        check_bool("expose_engine_urls", self.expose_engine_urls)
         if self.lenient_model and len(names) > 1:
             raise ConfigError(
                 "lenient_model",
@@ -199,6 +221,7 @@ class GatewayConfig:
         tls_cert: PEM file with the listener's certificate chain; the listener speaks TLS then.
         tls_key: PEM file with its private key.
         engine_ca: PEM file with what certificates of ``https://`` engines are checked against; None: the system's.
+        lease_socket: Path of a Unix socket on which the lease API is served, too.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -221,6 +244,7 @@ class GatewayConfig:
     tls_cert: str | None = None
     tls_key: str | None = None
     engine_ca: str | None = None
+    lease_socket: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -243,6 +267,8 @@ class GatewayConfig:
         self._check_tls()
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
+        if self.lease_socket is not None:
+            check_socket_path("lease_socket", self.lease_socket)
         check_int("worker_threads", self.worker_threads, 1, 1024)
         check_int("max_body_bytes", self.max_body_bytes, 1, 2**40)
         durations = ("connect_timeout_s", "engine_keepalive_s", "abort_grace_s", "probe_interval_s", "probe_timeout_s")

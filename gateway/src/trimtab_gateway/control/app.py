@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from trimtab import __version__
-from trimtab_gateway.control.context import STATISTICS, json_response
+from trimtab_gateway.control.context import STATISTICS, WATCH, json_response
 from trimtab_gateway.control.discovery import engines
 from trimtab_gateway.control.endpoints import listing, prefixes
 from trimtab_gateway.control.errors import error_middleware
@@ -20,18 +20,21 @@ from trimtab_gateway.control.status import status
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trimtab_gateway.publisher import Watch
     from trimtab_gateway.statistics import GatewayStatistics
 
 
-def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics]) -> web.Application:
+def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics], watch: Watch) -> web.Application:
     """Build the control app.
 
     Args:
         roles: Names of the served roles. A sole role also answers without its prefix.
         statistics: The gateway at the moment of the call; called in the event loop, must not block.
+        watch: For those who wait for a newer snapshot.
     """
     app = web.Application(middlewares=[error_middleware(roles)])
     app[STATISTICS] = statistics
+    app[WATCH] = watch
     app.on_response_prepare.append(_hide_server_version)
     app.router.add_get("/", partial(_index, roles=roles))
     app.router.add_get("/metrics", metrics)

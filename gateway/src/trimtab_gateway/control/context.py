@@ -10,9 +10,11 @@ from aiohttp import web
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trimtab_gateway.publisher import Watch
     from trimtab_gateway.snapshot import RoleSnapshot
     from trimtab_gateway.statistics import GatewayStatistics
 
+WATCH: web.AppKey[Watch] = web.AppKey("WATCH")
 STATISTICS: web.AppKey[Callable[[], GatewayStatistics]] = web.AppKey("STATISTICS")
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GENERATION = ("/generate", "/v1/chat/completions", "/chat/completions", "/v1/completions")
+GENERATION = ("/generate", "/v1/chat/completions", "/chat/completions", "/v1/completions", "/abort_request")
 CONTROL = ("/health", "/v1/models", "/engines")
-GLOBAL = ("/", "/live", "/ready", "/status", "/metrics")
+GLOBAL = ("/", "/live", "/ready", "/status", "/metrics", "/openapi.json")
 
 
 def prefixes(roles: Sequence[str]) -> dict[str, str]:

@@ -61,9 +61,7 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
             return _not_found(request, roles)
         except web.HTTPMethodNotAllowed as error:
             await _read_away(request)
-            allowed = ", ".join(sorted(error.allowed_methods))
-            message = f"{request.method} is not allowed on {_shown(request.path)}; allowed: {allowed}"
-            return error_response(request, error.status, "method_not_allowed", message, headers={"Allow": allowed})
+            return _other_method(request, ", ".join(sorted(error.allowed_methods)))
         except web.HTTPException as error:
             return error_response(request, error.status, "invalid_request", error.reason)
         except Exception:
@@ -72,6 +70,14 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
             return error_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
 
     return middleware
+
+
+def _other_method(request: web.Request, allowed: str) -> web.Response:
+    headers = {"Allow": allowed}
+    if request.method == "OPTIONS":
+        return web.Response(status=HTTPStatus.NO_CONTENT, headers=headers)
+    message = f"{request.method} is not allowed on {_shown(request.path)}; allowed: {allowed}"
+    return error_response(request, HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", message, headers=headers)
 
 
 async def _read_away(request: web.Request) -> None:

@@ -29,6 +29,8 @@ POOL_COUNTERS: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
     "trimtab_ambiguous": ("Executions of which nobody knows the end", lambda pool: pool.outcomes["ambiguous"]),
     "trimtab_version_mismatch": ("Answers of other weights than those of the lease", lambda p: p.version_mismatches),
     "trimtab_probe_discarded": ("Probes whose answer did not count, such as across a pause", lambda p: p.stale_probes),
+    "trimtab_sessions_expired": ("Sessions that were idle for longer than the TTL", lambda pool: pool.sessions_expired),
+    "trimtab_sessions_evicted": ("Sessions that made room for others at the cap", lambda pool: pool.sessions_evicted),
     "trimtab_unexpected_abort": ("Executions that engines aborted outside an update", lambda p: p.unexpected_aborts),
 }
 

@@ -58,7 +58,7 @@ def _model(model: ModelSnapshot) -> dict[str, Any]:
                 "generation": backend.generation,
                 "base_url": backend.url,
                 "capacity": backend.capacity,
-                "state": engine_state(backend),
+                "state": engine_state(backend, model.state),
                 "health": backend.health,
                 "failures": backend.failures,
                 "eligible": backend.eligible,

@@ -4,8 +4,9 @@ use super::super::error;
 use super::super::request;
 use super::super::route::{Call, PoolCall, parse};
 use super::*;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 fn document() -> Value {
@@ -14,7 +15,7 @@ fn document() -> Value {
 
 /// Every call with the path template under which it is described, and its query parameters.
 fn templates() -> Vec<(&'static str, String, &'static [&'static str])> {
-    let name = String::new;
+    let name = Cow::default;
     let calls = [
         PoolCall::Show,
         PoolCall::AddBackends,
@@ -71,8 +72,8 @@ fn templates() -> Vec<(&'static str, String, &'static [&'static str])> {
         };
         let path = format!("/v1/router/pools/{{role}}/{{model}}{tail}");
         let pool = super::super::route::PoolName {
-            role: "{role}".to_owned(),
-            model: "{model}".to_owned(),
+            role: "{role}".into(),
+            model: "{model}".into(),
         };
         let parsed = parse(&path).expect("a call");
         let parsed_kind = match &parsed {
@@ -83,12 +84,12 @@ fn templates() -> Vec<(&'static str, String, &'static [&'static str])> {
             _ => panic!("{path} is no call on a pool"),
         };
         assert_eq!(parsed_kind, std::mem::discriminant(&call), "{path}");
-        templates.push(describe(&parsed, path));
+        templates.push(describe(&parsed, path.clone()));
     }
     templates
 }
 
-fn describe(call: &Call, path: String) -> (&'static str, String, &'static [&'static str]) {
+fn describe(call: &Call<'_>, path: String) -> (&'static str, String, &'static [&'static str]) {
     (call.method(), path, call.parameters())
 }
 
@@ -164,7 +165,7 @@ fn every_code_is_described() {
 }
 
 /// The members that a body may have, in the words of its own refusal of another one.
-fn members<T: DeserializeOwned + std::fmt::Debug>() -> BTreeSet<String> {
+fn members<T: Deserialize<'static> + std::fmt::Debug>() -> BTreeSet<String> {
     let refusal = serde_json::from_str::<T>("{\"?\":0}")
         .expect_err("an unknown member")
         .to_string();
@@ -194,9 +195,9 @@ fn every_member_is_described() {
         (items("/senders", "adopt"), members::<request::Held>()),
         (items("/senders", "pins"), members::<request::Pin>()),
         (body("/senders/{sender}/heartbeat"), members::<request::Heartbeat>()),
-        (body("/leases"), members::<request::Acquire>()),
-        (body("/leases/{lease}/settle"), members::<request::Settle>()),
-        (body("/leases:batch"), members::<request::Batch>()),
+        (body("/leases"), members::<request::Acquire<'_>>()),
+        (body("/leases/{lease}/settle"), members::<request::Settle<'_>>()),
+        (body("/leases:batch"), members::<request::Batch<'_>>()),
         (body("/sessions/{session}/close"), members::<request::CloseSession>()),
         (body("/fence"), members::<request::Fence>()),
         (body("/unfence"), members::<request::Fence>()),
