@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, StartError, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -74,6 +74,7 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
+        tls_cert = None, tls_key = None, engine_ca = None, max_clients = None,
         min_ready = None, lease_socket = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
@@ -97,6 +98,10 @@ impl DataPlane {
         admin_key: Option<String>,
         engine_key: Option<String>,
         metrics_need_key: bool,
+        tls_cert: Option<std::path::PathBuf>,
+        tls_key: Option<std::path::PathBuf>,
+        engine_ca: Option<std::path::PathBuf>,
+        max_clients: Option<u64>,
         min_ready: Option<std::collections::HashMap<String, u32>>,
         lease_socket: Option<std::path::PathBuf>,
     ) -> PyResult<Self> {
@@ -114,6 +119,11 @@ impl DataPlane {
                 "max_body_bytes is 0: it must be at least 1",
             ));
         }
+        let tls = match (tls_cert, tls_key) {
+            (Some(cert), Some(key)) => Some(ListenerTls { cert, key }),
+            (None, None) => None,
+            _ => return Err(errors::invalid_request(py, "tls_cert and tls_key go together")),
+        };
         let config = Config {
             host: host.to_owned(),
             port,
@@ -124,10 +134,13 @@ impl DataPlane {
             lease_socket,
             admin_key,
             engine_key,
+            tls,
+            engine_ca,
             min_ready: min_ready.unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,
+                max_clients,
                 ..Limits::default()
             },
             timeouts: Timeouts {
@@ -233,6 +246,7 @@ fn to_dict<'py>(py: Python<'py>, statistics: &DataPlaneStatistics) -> PyResult<B
         ("open_streams", statistics.open_streams),
         ("connections", statistics.connections),
         ("connections_total", statistics.connections_total),
+        ("turned_away_total", statistics.turned_away_total),
         ("accept_errors_total", statistics.accept_errors_total),
         ("upstream_connections", statistics.upstream_connections),
         ("upstream_idle", statistics.upstream_idle),

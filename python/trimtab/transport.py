@@ -7,6 +7,7 @@ is the extra ``trimtab[client]``, so that a process that only routes in process 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -36,6 +37,12 @@ def _timeout(call: Call, policy: RetryPolicy) -> httpx.Timeout:
     return httpx.Timeout(policy.timeout_s, read=policy.timeout_s + call.wait_s)
 
 
+def _trusted(target: Target) -> ssl.SSLContext | bool:
+    # What the system trusts, or SSL_CERT_FILE names; httpx's own list knows no private authority. Without TLS nothing
+    # is verified, and reading the certificates would take 20 ms.
+    return ssl.create_default_context() if target.is_tls else False
+
+
 def _local(target: Target, kind: Callable[..., T]) -> T | None:
     # For a Unix socket; none has httpx make its own. Limits and TLS are those of the transport.
     return None if target.socket is None else kind(uds=target.socket, limits=_LIMITS, trust_env=False, verify=False)
@@ -57,7 +64,7 @@ class SyncTransport:
             transport=_local(target, httpx.HTTPTransport),
             limits=_LIMITS,
             trust_env=False,
-            verify=target.is_tls,
+            verify=_trusted(target),
         )
 
     def run(self, steps: Steps[T], pause: Callable[[float], None] = time.sleep) -> T:
@@ -110,7 +117,7 @@ class AsyncTransport:
             transport=_local(target, httpx.AsyncHTTPTransport),
             limits=_LIMITS,
             trust_env=False,
-            verify=target.is_tls,
+            verify=_trusted(target),
         )
         self._coalescer = Coalescer(self._send)
 

@@ -72,9 +72,11 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(*arguments: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Serving]:
-    """Run ``trimtab serve --json --port 0 ARGUMENTS`` for the length of the block."""
-    process = await _spawn(("serve", "--json", "--port", "0", *arguments), env)
+async def serving(
+    *arguments: str, env: Mapping[str, str] | None = None, descriptors: int | None = None
+) -> AsyncIterator[Serving]:
+    """Run ``trimtab serve --json --port 0 ARGUMENTS`` for the length of the block, with ``descriptors`` at most."""
+    process = await _spawn(("serve", "--json", "--port", "0", *arguments), env, descriptors)
     try:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)
@@ -98,8 +100,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _spawn(arguments: tuple[str, ...], env: Mapping[str, str] | None) -> asyncio.subprocess.Process:
+async def _spawn(
+    arguments: tuple[str, ...], env: Mapping[str, str] | None, descriptors: int | None = None
+) -> asyncio.subprocess.Process:
+    limited = () if descriptors is None else ("sh", "-c", f'ulimit -n {descriptors} && exec "$0" "$@"')
     return await asyncio.create_subprocess_exec(
+        *limited,
         SCRIPT,
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,

@@ -153,7 +153,7 @@ async def test_an_answer_that_never_ends_is_given_up(head: bytes, monkeypatch: p
 @pytest.mark.parametrize(
     "url",
     [
-        "https://127.0.0.1:8080",
+        "ftp://127.0.0.1:8080",
         "http://",
         "http://h:99999",
         "http://h/x",

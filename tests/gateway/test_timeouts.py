@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.expect import error, error_event
-from tests.support.http1 import request_bytes
-from tests.support.scripts import Gate, dies_at, drip, events, gated, hold, one
+from tests.support.http1 import DONE, request_bytes
+from tests.support.scripts import Gate, dies_at, drip, events, gated, hold, one, pieces
 from tests.support.sockets import silent_address
 from tests.support.waiting import settled, wait_until
+from trimtab_gateway import GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
     from tests.support.lab import Lab
@@ -112,3 +113,44 @@ async def test_a_slow_client_is_not_a_silent_engine(lab: Lab) -> None:
     assert len(await client.body(head)) == 16 * 2**20 + len(b"data: [DONE]\n\n")
     await gateway.idle()
     assert gateway.outcomes() == {"completed": 1}
+
+
+async def test_a_client_that_reads_nothing_has_its_time_too(lab: Lab) -> None:
+    """The total time ends an answer that nobody takes: the client is cut off, the engine is told."""
+    engine = await lab.engine(pieces([b"x" * 2**20] * 64, framing="length"))
+    gateway = await lab.gateway(engine, total_timeout_s=0.3)
+    client = await lab.client(gateway, receive_buffer=4096, read_limit=1024)
+    await client.send(request_bytes("/generate", b'{"rid":"stalled"}'))
+    await gateway.busy(1)
+    await gateway.idle()
+    await wait_until(lambda: engine.aborted == ["stalled"], "the abort arrives")
+    await wait_until(lambda: gateway.plane.statistics()["connections"] == 0, "the client is cut off")
+    assert set(gateway.outcomes()) <= {"ambiguous", "cancelled"}
+
+
+async def test_a_client_that_sends_too_slowly_has_its_time_too(lab: Lab) -> None:
+    """504 while the body is still to come; nothing was sent, so the request may be sent again."""
+    engine = await lab.engine(one())
+    gateway = await lab.gateway(engine, total_timeout_s=0.2)
+    client = await lab.client(gateway)
+    await client.send(b'POST /generate HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{"text":')
+    refused = error(await client.response(), 504, "total_timeout")
+    assert refused["retryable"] is True
+    assert engine.requests == []
+    assert gateway.outcomes() == {}
+
+
+async def test_a_fast_answer_leaves_no_deadline_behind(lab: Lab) -> None:
+    """On a kept-alive connection each request has its own time."""
+    gateway = await lab.gateway(await lab.engine(drip(3, 0.1)), total_timeout_s=0.6)
+    client = await lab.client(gateway)
+    for _ in range(4):
+        await client.send(request_bytes("/generate", b'{"stream":true}'))
+        assert (await client.response()).body.endswith(DONE)
+
+
+def test_b15_there_is_no_limit_by_default() -> None:
+    """A first byte after half an hour is a long prefill: only connecting has a limit unless the operator sets one."""
+    config = GatewayConfig((RoleConfig("rollout", (ModelConfig("tiny"),)),))
+    assert (config.first_byte_timeout_s, config.idle_timeout_s, config.total_timeout_s) == (None, None, None)
+    assert config.connect_timeout_s == 5.0

@@ -147,12 +147,12 @@ impl Access {
 
     /// Whether the caller may ask the control app for `path`. Which of its paths are for admins is the app's knowledge.
     pub(crate) fn check_control(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
-        match path.rsplit_once('/') {
-            Some((_, "health")) => Ok(()),
-            Some(("", "" | "openapi.json")) => Ok(()),
-            Some(("", "metrics")) if !self.metrics_need_key => Ok(()),
-            _ => self.check_client(headers),
-        }
+        let is_public = match path.rsplit_once('/') {
+            Some((_, "health") | ("", "" | "openapi.json")) => true,
+            Some(("", "metrics")) => !self.metrics_need_key,
+            _ => false,
+        };
+        if is_public { Ok(()) } else { self.check_client(headers) }
     }
 
     /// The value of `x-trimtab-access` for the control app.

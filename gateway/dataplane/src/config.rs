@@ -32,6 +32,10 @@ pub struct Config {
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// Certificate and key of the listener, which then speaks TLS only. Default none: plain HTTP.
+    pub tls: Option<ListenerTls>,
+    /// PEM file with the certificates that engines behind `https://` are checked against. Default: the system's.
+    pub engine_ca: Option<PathBuf>,
     /// How many eligible backends `/ready` asks of a pool, by its name; 1 where none is given, 0: the pool is not required.
     pub min_ready: HashMap<String, u32>,
     /// Threads of the data plane. Default 2.
@@ -56,6 +60,8 @@ impl Config {
             lease_socket: None,
             admin_key: None,
             engine_key: None,
+            tls: None,
+            engine_ca: None,
             min_ready: HashMap::new(),
             worker_threads: 2,
             limits: Limits::default(),
@@ -83,12 +89,23 @@ impl fmt::Debug for Config {
             .field("metrics_need_key", &self.metrics_need_key)
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("tls", &self.tls)
+            .field("engine_ca", &self.engine_ca)
             .field("min_ready", &self.min_ready)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)
             .finish()
     }
+}
+
+/// What a listener with TLS shows.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// PEM file with the certificate and those between it and its root.
+    pub cert: PathBuf,
+    /// PEM file with its private key.
+    pub key: PathBuf,
 }
 
 /// One role: a path prefix and the models behind it.
@@ -190,6 +207,9 @@ const RESERVED_NAMES: [&str; 13] = [
 pub struct Limits {
     /// Largest request body in bytes; more is answered 413. Default 512 MiB: prompts with images are large.
     pub max_body_bytes: u64,
+    /// Client connections served at a time, so that descriptors are left for those to engines; more are answered 503.
+    /// Default: no limit.
+    pub max_clients: Option<u64>,
     /// Backends tried for one request while not one byte of it has been written. Default 3.
     pub max_attempts: u32,
 }
@@ -198,6 +218,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 512 * 1024 * 1024,
+            max_clients: None,
             max_attempts: 3,
         }
     }
@@ -241,5 +262,22 @@ impl Default for Timeouts {
             probe_interval: Duration::from_secs(1),
             probe_timeout: Duration::from_secs(5),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Long generations are cut by nobody who was not told to (B15).
+    #[test]
+    fn b15_waiting_has_no_limit_by_default() {
+        let Timeouts {
+            first_byte,
+            idle,
+            total,
+            ..
+        } = Timeouts::default();
+        assert_eq!((first_byte, idle, total), (None, None, None));
     }
 }

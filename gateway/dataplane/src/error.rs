@@ -57,6 +57,7 @@ pub(crate) enum Code {
     UpstreamBroken,
     AbortUnconfirmed,
     ControlUnavailable,
+    TooManyConnections,
 }
 
 impl Code {
@@ -101,6 +102,7 @@ impl Code {
             Self::UpstreamBroken => "upstream_broken",
             Self::AbortUnconfirmed => "abort_unconfirmed",
             Self::ControlUnavailable => "control_unavailable",
+            Self::TooManyConnections => "too_many_connections",
         }
     }
 
@@ -133,7 +135,8 @@ impl Code {
             | Self::PoolFailed
             | Self::PoolClosed
             | Self::BackendUnreachable
-            | Self::ControlUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::ControlUnavailable
+            | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -154,6 +157,7 @@ impl Code {
                 | Self::TooManyWaiters
                 | Self::BackendUnreachable
                 | Self::ControlUnavailable
+                | Self::TooManyConnections
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout

@@ -119,7 +119,7 @@ async fn serve(plane: Arc<Plane>, stream: UnixStream, phase: watch::Receiver<Pha
         // Answers are small: to copy one is cheaper than to hand the kernel two pieces.
         .writev(false)
         .serve_connection(TokioIo::new(stream), service);
-    serve_until_end(connection, phase).await;
+    serve_until_end(connection, phase, || false).await;
 }
 
 async fn answer(plane: Arc<Plane>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

@@ -2,6 +2,7 @@
 
 use crate::client_io::{ClientIo, ClientSignals};
 use crate::config::Config;
+use crate::crowd::{Crowd, LONGEST_REFUSAL};
 use crate::failure_log::FailureSummary;
 use crate::lease_socket::{self, LeaseSocket};
 use crate::plane::Plane;
@@ -10,6 +11,8 @@ use crate::resolve;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
+use crate::stream::Stream;
+use crate::tracker::Token;
 use crate::upstream::EngineNote;
 use crate::version_log::VersionMismatch;
 use hyper::body::{Body, Incoming};
@@ -29,7 +32,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Connections the kernel holds for us between two turns of the accept loop.
 pub(crate) const ACCEPT_BACKLOG: i32 = 4096;
@@ -37,6 +40,8 @@ pub(crate) const ACCEPT_BACKLOG: i32 = 4096;
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// Longest request head; also what is read and buffered at once per client connection.
 pub(crate) const BUFFER_BYTES: usize = 128 * 1024;
+/// A client that has not shaken hands by then holds a descriptor for nothing.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What the threads get to leave after everything was told to end (only name resolution can be that slow).
 const THREAD_JOIN: Duration = Duration::from_secs(1);
 
@@ -157,7 +162,8 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     if let Some(socket) = lease_socket {
         runtime.spawn(lease_socket::accept(Arc::clone(&plane), socket, watcher.clone()));
     }
-    runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
+    let crowd = Crowd::new(plane.config.limits.max_clients, phase.clone());
+    runtime.spawn(accept(Arc::clone(&plane), listener, crowd, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
     for pool in plane.pools.iter().filter(|pool| pool.shared().resolves()) {
         runtime.spawn(resolve::run(Arc::clone(&plane), Arc::clone(pool)));
@@ -278,17 +284,37 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver<Phase>) {
+async fn accept(plane: Arc<Plane>, listener: TcpListener, mut crowd: Crowd, phase: watch::Receiver<Phase>) {
     let mut changes = phase.clone();
     loop {
-        let accepted = tokio::select! {
+        let next = async {
+            let at_door = crowd.place_at_the_door(&plane).await;
+            (at_door, listener.accept().await)
+        };
+        let (at_door, accepted) = tokio::select! {
             biased;
-            _ = changes.changed() => return,
-            accepted = listener.accept() => accepted,
+            _ = changes.wait_for(|phase| *phase != Phase::Serving) => return,
+            next = next => next,
         };
         if let Ok((stream, _peer)) = accepted {
             add(&plane.counters.connections_total);
-            tokio::spawn(serve(Arc::clone(&plane), stream, phase.clone()));
+            // Somebody may have left meanwhile.
+            let at_door = at_door.filter(|_| crowd.is_full(&plane));
+            if at_door.is_some() {
+                add(&plane.counters.turned_away);
+                crowd.call_for_relief();
+            }
+            let client = Client::new(&plane, stream, phase.clone());
+            if let Some(at_door) = at_door {
+                tokio::spawn(turn_away(client, at_door));
+            } else {
+                // Counted before the next one is looked at.
+                let open = Gauge::raise(&plane.counters, |counters| &counters.connections);
+                tokio::spawn(async move {
+                    serve(client, false).await;
+                    drop(open);
+                });
+            }
         } else {
             add(&plane.counters.accept_errors);
             tokio::time::sleep(ACCEPT_RETRY).await;
@@ -296,30 +322,87 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver
     }
 }
 
+/// A connection that was accepted.
+struct Client {
+    plane: Arc<Plane>,
+    stream: TcpStream,
+    phase: watch::Receiver<Phase>,
+    running: Token,
+}
+
+impl Client {
+    fn new(plane: &Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<Phase>) -> Self {
+        // Calls for relief that came before it are not for it.
+        phase.mark_unchanged();
+        if *phase.borrow() != Phase::Serving {
+            phase.mark_changed();
+        }
+        Self {
+            running: plane.tasks.enter(),
+            plane: Arc::clone(plane),
+            stream,
+            phase,
+        }
+    }
+}
+
+/// Gives one for whom there is no room an answer, and the end of the connection.
+async fn turn_away(client: Client, at_door: OwnedSemaphorePermit) {
+    let _ = tokio::time::timeout(LONGEST_REFUSAL, serve(client, true)).await;
+    drop(at_door);
+}
+
+/// Shakes hands, where the listener speaks TLS; `None` when that fails, takes too long, or we are leaving.
+async fn secure(plane: &Plane, stream: TcpStream, phase: &mut watch::Receiver<Phase>) -> Option<Stream> {
+    let Some(acceptor) = &plane.tls else {
+        return Some(Stream::Plain(stream));
+    };
+    let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)));
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
+        secured = handshake => Some(Stream::Tls(Box::new(secured.ok()?.ok()?.into()))),
+    }
+}
+
 /// Serves one client connection until either side closes it.
 ///
 /// Returning drops hyper's connection and with it the request in flight, whose [`crate::exchange::Exchange`] settles
 /// the lease; that is the one path for a client that went away, for a shutdown that cuts, and for a panic.
-async fn serve(plane: Arc<Plane>, stream: TcpStream, phase: watch::Receiver<Phase>) {
-    let _running = plane.tasks.enter();
-    let _open = Gauge::raise(&plane.counters, |counters| &counters.connections);
+async fn serve(client: Client, turned_away: bool) {
+    let Client {
+        plane,
+        stream,
+        mut phase,
+        running: _running,
+    } = client;
     // Fails when the client has left already.
     if socket::prepare(&stream).is_err() {
         return;
     }
+    let Some(stream) = secure(&plane, stream, &mut phase).await else {
+        return;
+    };
     let signals = Arc::new(ClientSignals::default());
     let io = ClientIo::new(stream, Arc::clone(&signals));
-    let connection = Arc::new(Connection { plane, signals });
+    let connection = Arc::new(Connection {
+        plane,
+        signals: Arc::clone(&signals),
+        turned_away,
+    });
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
     let connection = http1::Builder::new()
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(io, service);
-    serve_until_end(connection, phase).await;
+    serve_until_end(connection, phase, || signals.was_used()).await;
 }
 
 /// Serves until either side closes `connection`, or the data plane cuts it.
-pub(crate) async fn serve_until_end<I, S, B>(connection: http1::Connection<I, S>, mut phase: watch::Receiver<Phase>)
-where
+pub(crate) async fn serve_until_end<I, S, B>(
+    connection: http1::Connection<I, S>,
+    mut phase: watch::Receiver<Phase>,
+    was_used: impl Fn() -> bool,
+) where
     I: Read + Write + Unpin,
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -348,8 +431,9 @@ where
             .await
         };
         match (changed, *phase.borrow_and_update()) {
-            (Some(Ok(())), Phase::Serving) => {}
-            (Some(Ok(())), Phase::Draining) => connection.as_mut().graceful_shutdown(),
+            // Said again, it is a call to give up connections; not for one whose first request is on its way.
+            (Some(Ok(())), Phase::Serving) if !was_used() => {}
+            (Some(Ok(())), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
             (None | Some(Err(_)), _) | (Some(Ok(())), Phase::Cut) => return,
         }
     }

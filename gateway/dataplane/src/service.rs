@@ -8,7 +8,7 @@ use crate::body::Received;
 use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
-use crate::exchange::Deadlines;
+use crate::exchange::{Deadlines, before};
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
 use crate::openapi;
@@ -21,6 +21,7 @@ use crate::selection::{select_model, session_in_body, session_in_headers, sessio
 use crate::stats::Gauge;
 use crate::terms::Terms;
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -32,6 +33,8 @@ use tokio::time::Instant;
 pub(crate) struct Connection {
     pub(crate) plane: Arc<Plane>,
     pub(crate) signals: Arc<ClientSignals>,
+    /// There is no descriptor to serve it with: one answer, and the end.
+    pub(crate) turned_away: bool,
 }
 
 /// Answers one request. Dropping the future means that the client has left.
@@ -41,7 +44,16 @@ pub(crate) async fn answer(
 ) -> Result<Response<Answer>, Infallible> {
     let counters = &connection.plane.counters;
     let open = Gauge::raise(counters, |counters| &counters.open_requests);
+    connection.signals.use_it();
+    if let Some(total) = connection.plane.config.timeouts.total {
+        connection.signals.answer_by(Instant::now().checked_add(total));
+    }
     let mut response = dispatch(&connection, request).await;
+    if connection.turned_away {
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     counters.count_status(response.status());
     response.body_mut().hold(open);
     Ok(response)
@@ -61,6 +73,9 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         };
     }
     let (answer, openai) = match route {
+        Route::Live => (Ok(ready::live()), false),
+        Route::Ready => (Ok(ready::ready(plane)), false),
+        _ if connection.turned_away => (Err(no_room()), false),
         Route::Engine { role, endpoint } => {
             let answer = execute(connection, &plane.roles[role], endpoint, request).await;
             (answer, endpoint.is_openai())
@@ -73,8 +88,6 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         Route::OpenApi => (Ok(openapi::document()), false),
         // Not boxed: its state is smaller than that of a proxied request.
         Route::Leases => return serve_leases(connection, request).await,
-        Route::Live => (Ok(ready::live()), false),
-        Route::Ready => (Ok(ready::ready(plane)), false),
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
         Route::UnknownRole | Route::Control if method == Method::CONNECT => (
             Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
@@ -99,6 +112,11 @@ async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Re
         connection.signals.linger();
     }
     response.map(Answer::full)
+}
+
+fn no_room() -> Failure {
+    let message = "the gateway serves as many connections as its descriptors allow; try again, or raise 'ulimit -n'";
+    Failure::new(Code::TooManyConnections, message).closing()
 }
 
 fn unknown_role(path: &str, plane: &Plane) -> Failure {
@@ -130,7 +148,9 @@ async fn execute(
     plane.access.strip(&mut parts.headers);
     let session_header = session_in_headers(&parts.headers)?;
     let terms = Terms::read(&parts.headers)?;
-    let received = Received::read(body, &plane.config.limits, endpoint.cuts_model()).await?;
+    let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
+    let received = before(deadlines.total, received).await;
+    let received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
         None => session_in_body(role, &received)?,
@@ -162,6 +182,14 @@ async fn execute(
         .await
         .map_err(|failure| failure.of_session(session_header.as_ref()))?;
     Ok(relay(connection, started, endpoint, deadlines.total, session_header))
+}
+
+fn sent_too_slowly() -> Failure {
+    Failure::new(
+        Code::TotalTimeout,
+        "the request did not arrive within the time it may take",
+    )
+    .closing()
 }
 
 fn relay(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 from trimtab._core import DataPlane, Pool, Role
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
+from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
 from trimtab_gateway.mismatches import log_version_mismatches
@@ -59,7 +60,8 @@ class Gateway:
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
             address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")  # noqa: PLR2004 -- IP version
-        return f"http://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
+        scheme = "http" if self.config.tls_cert is None else "https"
+        return f"{scheme}://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
 
     def pool(self, role: str, model: str) -> Pool:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
@@ -147,6 +149,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         session_ttl_s=model.session_ttl_s,
         session_cap=model.session_cap,
         max_concurrent=model.max_concurrent,
+        queue_size=model.queue_size,
+        queue_timeout_s=model.queue_timeout_s,
         await_version=model.versioned,
         on_ambiguous=model.on_ambiguous,
         on_drain_timeout=model.on_drain_timeout,
@@ -182,6 +186,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         lease_socket=config.lease_socket,
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
+        max_clients=max_clients(config),
         connect_timeout_s=config.connect_timeout_s,
         first_byte_timeout_s=config.first_byte_timeout_s,
         idle_timeout_s=config.idle_timeout_s,
@@ -194,6 +199,9 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         admin_key=config.admin_key,
         engine_key=config.engine_key,
         metrics_need_key=config.metrics_need_key,
+        tls_cert=config.tls_cert,
+        tls_key=config.tls_key,
+        engine_ca=config.engine_ca,
         min_ready={
             f"{role.name}/{model.name}": model.min_ready_engines for role in config.roles for model in role.models
         },

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 _OK = 200
-_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
 def fetch_json(base_url: str, path: str, *, key: str | None = None) -> dict[str, Any]:
@@ -84,10 +83,12 @@ def _connection(base_url: str) -> http.client.HTTPConnection:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise click.UsageError(f"--url {base_url!r} is refused: {error}") from None
-    if parts.scheme not in _CONNECTIONS or not host or parts.path.strip("/") or parts.username is not None:
-        raise click.UsageError(f"--url {base_url!r} is refused: it must be like http://127.0.0.1:8080")
+    if parts.scheme not in {"http", "https"} or not host or parts.path.strip("/") or parts.username is not None:
+        raise click.UsageError(f"--url {base_url!r} is refused: it must be like http[s]://127.0.0.1:8080")
     try:
-        return _CONNECTIONS[parts.scheme](host, port, timeout=TIMEOUT_S)
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     except http.client.InvalidURL:
         raise click.UsageError(f"--url {base_url!r} is refused: {host!r} is no host name") from None
 

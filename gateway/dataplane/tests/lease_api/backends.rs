@@ -29,7 +29,7 @@ async fn r02_a_list_is_atomic() {
     let router = Router::start().await;
     for (bad, code) in [
         (json!({"address": "h:0", "capacity": 1}), "invalid_address"),
-        (json!({"address": "https://h:1", "capacity": 1}), "invalid_address"),
+        (json!({"address": "ftp://h:1", "capacity": 1}), "invalid_address"),
         (json!({"address": "h:1", "capacity": 0}), "invalid_capacity"),
         (json!({"address": "h:1", "capacity": 1, "id": ""}), "invalid_request"),
     ] {

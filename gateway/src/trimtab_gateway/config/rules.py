@@ -100,6 +100,12 @@ def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
+def check_path(key: str, value: object) -> None:
+    """Refuse what cannot be the path of a file. What the file holds is looked at when the gateway starts."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(key, f"{value!r} is refused: it must be the path of a file")
+
+
 def check_socket_path(key: str, value: object) -> None:
     """Refuse what cannot be the path of a Unix socket, or what would depend on the working directory."""
     if not isinstance(value, str) or not value.startswith("/") or "\0" in value:

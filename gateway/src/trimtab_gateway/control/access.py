@@ -1,7 +1,7 @@
 """Who may call an admin endpoint of the control app.
 
-The listener checks the keys (and strips them): a request arrives with ``x-trimtab-access``, which no client can set. Its
-value is ``admin``, or says why the caller is none. Whoever reaches a handler at all is a client.
+The listener checks the keys (and strips them): a request arrives with ``x-trimtab-access``, which no client can set.
+Its value is ``admin``, or says why the caller is none. Whoever reaches a handler at all is a client.
 """
 
 from __future__ import annotations
