@@ -8,6 +8,7 @@ use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, StartError, Tim
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
+use crate::address_rules::AddressRules;
 use crate::errors;
 use crate::pool::Pool;
 
@@ -63,7 +64,7 @@ impl DataPlane {
         *, roles, host = "127.0.0.1", port = 0, control_socket = None, worker_threads = 2,
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
-        probe_timeout_s = 5.0, admin_key = None, engine_key = None,
+        probe_timeout_s = 5.0, admin_key = None, engine_key = None, address_rules = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -84,6 +85,7 @@ impl DataPlane {
         probe_timeout_s: f64,
         admin_key: Option<String>,
         engine_key: Option<String>,
+        address_rules: Option<PyRef<'_, AddressRules>>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -106,6 +108,7 @@ impl DataPlane {
             control_socket,
             admin_key,
             engine_key,
+            address_rules: address_rules.map(|rules| rules.0.clone()).unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,

@@ -2,6 +2,7 @@
 //!
 //! A thin layer: conversions and exceptions. The public documentation lives in `trimtab/_core.pyi`.
 
+mod address_rules;
 mod dataplane_py;
 mod errors;
 mod lease;
@@ -13,6 +14,8 @@ mod status;
 /// The extension module.
 #[pyo3::pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::address_rules::AddressRules;
     #[pymodule_export]
     use crate::dataplane_py::{DataPlane, Role};
     #[pymodule_export]

@@ -10,6 +10,7 @@ from trimtab.outcome import Outcome
 from trimtab.state import PoolState
 
 __all__ = [
+    "AddressRules",
     "Attached",
     "Backend",
     "BackendStatistics",
@@ -425,6 +426,12 @@ class Pool:
         Raises:
             UnknownBackend: No such id.
         """
+    def retire_backend(self, backend: Backend) -> bool:
+        """Drains this incarnation, and forgets it once nothing runs on it: call it again until then.
+
+        Returns:
+            Whether it is gone.
+        """
     def remove_backend(self, id: str) -> int:
         """Takes a backend out of the pool at once. Its open leases stay valid and settle on the old incarnation.
 
@@ -649,6 +656,23 @@ class Pool:
         """State changes since the last call, one readable line each, and how many were dropped by the bound."""
 
 @final
+class AddressRules:
+    """Which engines may be registered over the network.
+
+    Link-local, unspecified and multicast addresses and the metadata services of clouds never are.
+
+    Args:
+        allowed: Nothing else is: networks (``10.0.0.0/8``), addresses, host names, ``*.domain``. Empty: anything is.
+
+    Raises:
+        InvalidAddress: An entry means nothing.
+    """
+
+    def __new__(cls, allowed: Sequence[str] = ...) -> AddressRules: ...
+    def check(self, address: str) -> None:
+        """Raises ``InvalidAddress`` for an address that is none, or that must not be registered."""
+
+@final
 class Role:
     """What the data plane serves under ``/<name>``.
 
@@ -696,6 +720,7 @@ class DataPlane:
         probe_timeout_s: float = 5.0,
         admin_key: str | None = None,
         engine_key: str | None = None,
+        address_rules: AddressRules | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -718,6 +743,7 @@ class DataPlane:
                 machine, and closed when ``host`` can be reached by others.
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
+            address_rules: Which engines the lease API may register.
 
         Raises:
             StartError: The address cannot be bound.

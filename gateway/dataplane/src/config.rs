@@ -1,6 +1,7 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
 use crate::shared::SharedPool;
+use router_core::address::rules::AddressRules;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub struct Config {
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// Which engines may be registered over the network (`/v1/router`, `/workers`). Default: all but metadata services
+    /// and link-local addresses. Those of [`Config::roles`] are not judged.
+    pub address_rules: AddressRules,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -42,6 +46,7 @@ impl Config {
             control_socket: None,
             admin_key: None,
             engine_key: None,
+            address_rules: AddressRules::default(),
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -59,6 +64,7 @@ impl fmt::Debug for Config {
             // Never its text: this ends up in logs.
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("address_rules", &self.address_rules)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)
@@ -121,16 +127,23 @@ impl RoleConfig {
 }
 
 /// First path segments that mean something without a role.
-const RESERVED_NAMES: [&str; 13] = [
+const RESERVED_NAMES: [&str; 20] = [
     "abort_request",
+    "add_worker",
     "chat",
     "engines",
+    "flush_cache",
     "generate",
+    "get_loads",
     "health",
+    "list_workers",
     "live",
+    "liveness",
     "metrics",
     "openapi.json",
+    "readiness",
     "ready",
+    "remove_worker",
     "status",
     "ui",
     "v1",

@@ -65,7 +65,14 @@ impl Plane {
             roles.push(resolve(role, &mut pools, &counters, &config)?);
         }
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
-        let lease_api = LeaseApi::new(config.admin_key.as_deref(), &roles, local, phase).map_err(invalid)?;
+        let lease_api = LeaseApi::new(
+            config.admin_key.as_deref(),
+            config.address_rules.clone(),
+            &roles,
+            local,
+            phase,
+        )
+        .map_err(invalid)?;
         Ok(Arc::new(Self {
             config,
             roles,

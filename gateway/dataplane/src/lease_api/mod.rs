@@ -42,6 +42,7 @@ use parking_lot::Mutex;
 use reply::Stamp;
 pub(crate) use route::is_ours;
 use route::{Call, PoolCall};
+use router_core::address::rules::AddressRules;
 use router_core::error::Error;
 use router_core::pool::Pool;
 use router_core::time::Timestamp;
@@ -55,6 +56,7 @@ pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
     access: AdminKey,
+    address_rules: AddressRules,
     pools: Vec<ApiPool>,
     phase: watch::Receiver<Phase>,
 }
@@ -83,6 +85,7 @@ struct Context<'a> {
 impl LeaseApi {
     pub(crate) fn new(
         key: Option<&str>,
+        address_rules: AddressRules,
         roles: &[Role],
         local: SocketAddr,
         phase: watch::Receiver<Phase>,
@@ -104,6 +107,7 @@ impl LeaseApi {
         Ok(Self {
             incarnation: new_incarnation(),
             access: AdminKey::new(key, local)?,
+            address_rules,
             pools,
             phase,
         })
