@@ -64,7 +64,8 @@ impl DataPlane {
         *, roles, host = "127.0.0.1", port = 0, control_socket = None, worker_threads = 2,
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
-        probe_timeout_s = 5.0, admin_key = None, engine_key = None, address_rules = None,
+        probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
+        address_rules = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -83,8 +84,10 @@ impl DataPlane {
         abort_grace_s: f64,
         probe_interval_s: f64,
         probe_timeout_s: f64,
+        client_key: Option<String>,
         admin_key: Option<String>,
         engine_key: Option<String>,
+        metrics_need_key: bool,
         address_rules: Option<PyRef<'_, AddressRules>>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
@@ -106,6 +109,8 @@ impl DataPlane {
             port,
             roles: roles.into_iter().map(|role| role.0.clone()).collect(),
             control_socket,
+            client_key,
+            metrics_need_key,
             admin_key,
             engine_key,
             address_rules: address_rules.map(|rules| rules.0.clone()).unwrap_or_default(),

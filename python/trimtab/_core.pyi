@@ -718,8 +718,10 @@ class DataPlane:
         abort_grace_s: float = 2.0,
         probe_interval_s: float = 1.0,
         probe_timeout_s: float = 5.0,
+        client_key: str | None = None,
         admin_key: str | None = None,
         engine_key: str | None = None,
+        metrics_need_key: bool = False,
         address_rules: AddressRules | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
@@ -739,10 +741,13 @@ class DataPlane:
             abort_grace_s: Seconds to wait for an engine to confirm an abort before the lease is ambiguous.
             probe_interval_s: Seconds between two liveness probes of an engine.
             probe_timeout_s: Seconds after which a probe counts as failed.
+            client_key: What callers of engine endpoints, discovery, models and status must show, as ``Authorization:
+                Bearer`` or ``x-api-key``; ``admin_key`` opens them, too. Neither ever reaches an engine. None: anybody.
             admin_key: What callers of the lease API under ``/v1/router`` must show. Without one it is open to this
                 machine, and closed when ``host`` can be reached by others.
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
+            metrics_need_key: Whether ``/metrics`` asks for the client key as well.
             address_rules: Which engines the lease API may register.
 
         Raises:

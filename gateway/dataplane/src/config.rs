@@ -18,8 +18,13 @@ pub struct Config {
     pub roles: Vec<RoleConfig>,
     /// Unix socket of the control app, which answers every path the data plane does not serve.
     pub control_socket: Option<PathBuf>,
+    /// What callers of engine endpoints, discovery, models and status must show, as `Authorization: Bearer` or
+    /// `x-api-key`. Without one, the default, whoever can connect is a client.
+    pub client_key: Option<String>,
+    /// Whether `/metrics` asks for the client key as well. Default no: scrapers seldom have keys.
+    pub metrics_need_key: bool,
     /// What callers of the lease API (`/v1/router`) must show as `Authorization: Bearer`. Without one, the default, the
-    /// API is served only while the listener is bound to loopback.
+    /// API is served only while the listener is bound to loopback. It opens what the client key opens, too.
     pub admin_key: Option<String>,
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
@@ -44,6 +49,8 @@ impl Config {
             port: 0,
             roles,
             control_socket: None,
+            client_key: None,
+            metrics_need_key: false,
             admin_key: None,
             engine_key: None,
             address_rules: AddressRules::default(),
@@ -62,6 +69,8 @@ impl fmt::Debug for Config {
             .field("roles", &self.roles)
             .field("control_socket", &self.control_socket)
             // Never its text: this ends up in logs.
+            .field("client_key", &self.client_key.as_ref().map(|_| "(set)"))
+            .field("metrics_need_key", &self.metrics_need_key)
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
             .field("address_rules", &self.address_rules)

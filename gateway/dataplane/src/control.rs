@@ -1,11 +1,12 @@
 //! What the data plane does not serve itself goes to the control app over its private Unix socket, untouched and
 //! streamed both ways.
 
+use crate::access;
 use crate::answer::Answer;
 use crate::client_io::ClientSignals;
 use crate::cut::{Cut, PendingCut};
 use crate::error::{Code, Failure};
-use crate::headers::strip_hop_by_hop;
+use crate::headers::{ACCESS, strip_hop_by_hop};
 use crate::link::Link;
 use crate::plane::Plane;
 use bytes::Bytes;
@@ -51,9 +52,12 @@ pub(crate) async fn forward(
         return Err(not_found(&request));
     };
     refuse_unreadable(&request)?;
+    let (path, headers) = (request.uri().path(), request.headers());
+    plane.access.check_control(path, headers).map_err(Failure::denied)?;
+    let verdict = plane.access.verdict(headers);
     let mut link = connect(socket).await?;
     let response = link
-        .send(outgoing(request))
+        .send(outgoing(request, verdict))
         .await
         .map_err(|error| unavailable(&error))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -94,10 +98,13 @@ async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
     Link::open(stream, None).await.map_err(|error| unavailable(&error))
 }
 
-fn outgoing(request: Request<Incoming>) -> Request<Incoming> {
+fn outgoing(request: Request<Incoming>, verdict: HeaderValue) -> Request<Incoming> {
     let (mut parts, body) = request.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     parts.headers.remove(EXPECT);
+    access::strip_all(&mut parts.headers);
+    // In place of whatever a client wrote there.
+    parts.headers.insert(ACCESS, verdict);
     // Nothing there reads a body, and a body that cannot be decoded would be an error.
     parts.headers.remove(CONTENT_ENCODING);
     // One, where clients sent none or several.

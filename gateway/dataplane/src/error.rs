@@ -1,11 +1,12 @@
 //! The errors the data plane itself answers with: whose fault, whether a retry is safe, and what to do next.
 
+use crate::access::Denied;
 use crate::answer::Answer;
 use crate::headers;
 use crate::json::push_string;
 use crate::peek::Malformed;
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use router_core::error::Error;
 use router_core::version::Published;
@@ -17,6 +18,8 @@ const RETRY_AFTER_S: u32 = 1;
 /// What went wrong. Each code has one status, and one answer to "may the client send this again?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
+    Unauthenticated,
+    Forbidden,
     InvalidJson,
     MissingBody,
     IncompleteBody,
@@ -52,6 +55,8 @@ pub(crate) enum Code {
 impl Code {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
             Self::InvalidJson => "invalid_json",
             Self::MissingBody => "missing_body",
             Self::IncompleteBody => "incomplete_body",
@@ -96,6 +101,8 @@ impl Code {
             | Self::InvalidModel
             | Self::UnknownModel
             | Self::ModelRequired => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NotFound | Self::UnknownRole => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -185,6 +192,16 @@ impl Failure {
             labels: [const { None }; 3],
             version: None,
         }))
+    }
+
+    /// The request was not read, so the connection ends with the answer.
+    pub(crate) fn denied(denied: Denied) -> Self {
+        let code = if denied.is_unauthenticated() {
+            Code::Unauthenticated
+        } else {
+            Code::Forbidden
+        };
+        Self::new(code, denied.message()).closing()
     }
 
     pub(crate) fn malformed(malformed: Malformed) -> Self {
@@ -373,6 +390,9 @@ impl Failure {
         }
         if self.waits() {
             map.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+        }
+        if self.0.status == StatusCode::UNAUTHORIZED {
+            map.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(allow) = self.0.allow {
             map.insert(ALLOW, HeaderValue::from_static(allow));

@@ -9,6 +9,7 @@
 //! the same poll, and no byte crosses a thread.
 
 mod abort;
+mod access;
 mod answer;
 mod attempt;
 mod body;

@@ -1,5 +1,6 @@
 //! What every task of one data plane shares: configuration, routing table, engine connections, counters.
 
+use crate::access::Access;
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
 use crate::lease_api::LeaseApi;
@@ -26,6 +27,7 @@ pub(crate) struct Plane {
     pub(crate) mismatches: VersionLog,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
+    pub(crate) access: Access,
     pub(crate) lease_api: LeaseApi,
     /// What the engines ask of us, as the value of `Authorization`.
     pub(crate) engine_key: Option<HeaderValue>,
@@ -65,14 +67,9 @@ impl Plane {
             roles.push(resolve(role, &mut pools, &counters, &config)?);
         }
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
-        let lease_api = LeaseApi::new(
-            config.admin_key.as_deref(),
-            config.address_rules.clone(),
-            &roles,
-            local,
-            phase,
-        )
-        .map_err(invalid)?;
+        let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
+        let access = Access::new(client_key, admin_key, config.metrics_need_key, local).map_err(invalid)?;
+        let lease_api = LeaseApi::new(config.address_rules.clone(), &roles, phase);
         Ok(Arc::new(Self {
             config,
             roles,
@@ -82,6 +79,7 @@ impl Plane {
             mismatches: VersionLog::default(),
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
+            access,
             lease_api,
             engine_key,
             runtime,

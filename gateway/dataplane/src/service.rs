@@ -113,7 +113,9 @@ async fn execute(
             .total
             .and_then(|total| Instant::now().checked_add(total)),
     };
-    let (parts, body) = request.into_parts();
+    plane.access.check_client(request.headers()).map_err(Failure::denied)?;
+    let (mut parts, body) = request.into_parts();
+    plane.access.strip(&mut parts.headers);
     let session_header = session_header(&parts.headers).cloned();
     let session = session_header.as_ref().map(session_key).transpose()?;
     let terms = Terms::read(&parts.headers)?;

@@ -166,8 +166,10 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         abort_grace_s=config.abort_grace_s,
         probe_interval_s=config.probe_interval_s,
         probe_timeout_s=config.probe_timeout_s,
+        client_key=config.client_key,
         admin_key=config.admin_key,
         engine_key=config.engine_key,
+        metrics_need_key=config.metrics_need_key,
     )
 
 

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 _OK = 200
+_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
-def fetch_json(base_url: str, path: str) -> dict[str, Any]:
+def fetch_json(base_url: str, path: str, *, key: str | None = None) -> dict[str, Any]:
     """The JSON object at ``base_url`` + ``path``.
+
+    Args:
+        base_url: ``http[s]://host[:port]``; certificates are checked against the system's (or ``SSL_CERT_FILE``).
+        path: Begins with a slash.
+        key: Shown as a bearer token.
 
     Raises:
         click.ClickException: Nothing listens there, or what listens is no trimtab gateway.
@@ -29,7 +35,8 @@ def fetch_json(base_url: str, path: str) -> dict[str, Any]:
     try:
         connection.connect()
         with _hung_up_after(TIMEOUT_S, connection.sock):
-            connection.request("GET", path, headers={"Accept": "application/json"})
+            credentials = {"Authorization": f"Bearer {key}"} if key else {}
+            connection.request("GET", path, headers={"Accept": "application/json", **credentials})
             response = connection.getresponse()
             status, body = response.status, response.read()
     except TimeoutError:
@@ -77,10 +84,10 @@ def _connection(base_url: str) -> http.client.HTTPConnection:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise click.UsageError(f"--url {base_url!r} is refused: {error}") from None
-    if parts.scheme != "http" or not host or parts.path.strip("/") or parts.username is not None:
+    if parts.scheme not in _CONNECTIONS or not host or parts.path.strip("/") or parts.username is not None:
         raise click.UsageError(f"--url {base_url!r} is refused: it must be like http://127.0.0.1:8080")
     try:
-        return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT_S)
+        return _CONNECTIONS[parts.scheme](host, port, timeout=TIMEOUT_S)
     except http.client.InvalidURL:
         raise click.UsageError(f"--url {base_url!r} is refused: {host!r} is no host name") from None
 

@@ -41,6 +41,12 @@ class BadConfigurationError(click.ClickException):
 @click.option("--host", metavar="IP", help="Address to listen on (default: 127.0.0.1).")
 @click.option("--port", metavar="PORT", type=int, help="Port to listen on; 0 takes a free one (default: 8080).")
 @click.option(
+    "--client-key-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the key that clients must show; else TRIMTAB_CLIENT_KEY. Without one everybody is a client.",
+)
+@click.option(
     "--admin-key-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -61,6 +67,7 @@ def command(
     model: str | None,
     host: str | None,
     port: int | None,
+    client_key_file: Path | None,
     admin_key_file: Path | None,
     engine_key_file: Path | None,
     as_json: bool,
@@ -79,6 +86,8 @@ def command(
         overrides["host"] = host
     if port is not None:
         overrides["port"] = port
+    if client_key_file is not None:
+        overrides["client_key_file"] = client_key_file
     if admin_key_file is not None:
         overrides["admin_key_file"] = admin_key_file
     if engine_key_file is not None:

@@ -33,8 +33,9 @@ def serve(config: GatewayConfig, *, as_json: bool) -> None:
     configure_logging(sys.stderr, as_json=as_json)
     _raise_descriptor_limit()
     _mention_ignored_proxies()
-    if not is_loopback(config.host):
-        logger.warning("whoever can connect can run generations: clients have no keys yet", host=config.host)
+    if not is_loopback(config.host) and config.client_key is None:
+        message = "whoever can connect can run generations: give a client key (TRIMTAB_CLIENT_KEY, --client-key-file)"
+        logger.warning(message, host=config.host)
     try:
         uvloop.run(_serve(config, as_json=as_json))
     except TrimtabError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -18,10 +19,14 @@ _KEYS = {"version", "ready", "uptime_s", "roles", "data_plane"}
 def command(url: str, *, as_json: bool) -> None:
     """Show pools, engines, load and health of a running gateway.
 
+    A gateway with a client key wants to see it: TRIMTAB_CLIENT_KEY, else TRIMTAB_ADMIN_KEY.
+
     Exit code 0 means the gateway answered, ready or not; 1 that it did not.
     """
     url = url if "://" in url else f"http://{url}"
-    document = fetch_json(url, "/status")
+    # Never a flag: the command lines of a machine are public.
+    key = os.environ.get("TRIMTAB_CLIENT_KEY") or os.environ.get("TRIMTAB_ADMIN_KEY")
+    document = fetch_json(url, "/status", key=key)
     if not document.keys() >= _KEYS:
         raise click.ClickException(f"{url}/status answered another kind of document; is it a trimtab gateway?")
     if as_json:

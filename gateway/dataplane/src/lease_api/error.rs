@@ -4,6 +4,7 @@
 //! the core refuses keeps the core's code; this module adds what only HTTP can get wrong.
 
 use super::reply::{self, Stamp};
+use crate::access::Denied;
 use crate::answer::Answer;
 use crate::headers;
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -115,6 +116,15 @@ impl Refusal {
             allow: None,
             closes: false,
         }
+    }
+
+    pub(super) fn denied(denied: Denied) -> Self {
+        let problem = if denied.is_unauthenticated() {
+            Problem::Unauthenticated
+        } else {
+            Problem::Forbidden
+        };
+        Self::new(problem, denied.message())
     }
 
     pub(super) fn method_not_allowed(path: &str, allow: &'static str) -> Self {

@@ -8,7 +8,6 @@
 //!
 //! Nothing of this is on the path of a proxied request.
 
-mod auth;
 mod backends;
 mod batch;
 mod error;
@@ -33,7 +32,6 @@ use crate::answer::Answer;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
-use auth::AdminKey;
 use error::{Problem, Refusal};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -47,7 +45,6 @@ use router_core::error::Error;
 use router_core::pool::Pool;
 use router_core::time::Timestamp;
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -55,7 +52,6 @@ use tokio::sync::watch;
 pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
-    access: AdminKey,
     address_rules: AddressRules,
     pools: Vec<ApiPool>,
     phase: watch::Receiver<Phase>,
@@ -84,12 +80,10 @@ struct Context<'a> {
 
 impl LeaseApi {
     pub(crate) fn new(
-        key: Option<&str>,
         address_rules: AddressRules,
         roles: &[Role],
-        local: SocketAddr,
         phase: watch::Receiver<Phase>,
-    ) -> Result<Self, String> {
+    ) -> Self {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
             for model in &role.models {
@@ -104,13 +98,12 @@ impl LeaseApi {
                 });
             }
         }
-        Ok(Self {
+        Self {
             incarnation: new_incarnation(),
-            access: AdminKey::new(key, local)?,
             address_rules,
             pools,
             phase,
-        })
+        }
     }
 }
 
@@ -141,7 +134,7 @@ impl Context<'_> {
 pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Response<Answer>, bool) {
     let api = &plane.lease_api;
     let mut pool = None;
-    match serve(api, request, &mut pool).await {
+    match serve(plane, request, &mut pool).await {
         Ok(response) => (response, false),
         Err(refusal) => {
             let stamp = pool.map(|pool| Context { api, pool }.stamp());
@@ -152,11 +145,12 @@ pub(crate) async fn answer(plane: &Plane, request: Request<Incoming>) -> (Respon
 }
 
 async fn serve<'a>(
-    api: &'a LeaseApi,
+    plane: &'a Plane,
     request: Request<Incoming>,
     found: &mut Option<&'a ApiPool>,
 ) -> Result<Response<Answer>, Refusal> {
-    api.access.check(request.headers())?;
+    let api = &plane.lease_api;
+    plane.access.check_admin(request.headers()).map_err(Refusal::denied)?;
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     let call = route::parse(path).ok_or_else(|| {

@@ -14,7 +14,7 @@ from trimtab_gateway.config.error import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEYS = ("admin_key", "engine_key")
+KEYS = ("client_key", "admin_key", "engine_key")
 """The keys of :class:`GatewayConfig`. Each has a ``..._file`` in ``[gateway]`` and a ``TRIMTAB_...`` variable."""
 
 

@@ -176,8 +176,10 @@ class GatewayConfig:
         roles: What is served; names are unique.
         host: IP address or ``localhost`` to listen on.
         port: Port to listen on; 0 takes a free one.
+        client_key: Key of whoever generates or looks round; without it that is everybody who can connect.
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
+        metrics_need_key: Whether ``/metrics`` asks for the client key as well.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -193,8 +195,10 @@ class GatewayConfig:
     roles: tuple[RoleConfig, ...]
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    client_key: str | None = field(default=None, repr=False)
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
+    metrics_need_key: bool = False
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -211,6 +215,9 @@ class GatewayConfig:
         for key in KEYS:
             if getattr(self, key) is not None:
                 check_key(key, getattr(self, key))
+        check_bool("metrics_need_key", self.metrics_need_key)
+        if self.metrics_need_key and self.client_key is None:
+            raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
         check_int("worker_threads", self.worker_threads, 1, 1024)

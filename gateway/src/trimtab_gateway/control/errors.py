@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from trimtab_gateway.control.access import AccessDenied
 from trimtab_gateway.control.context import json_response
 from trimtab_gateway.control.endpoints import CONTROL, GENERATION, is_openai, listing
 from trimtab_gateway.log import get_logger
@@ -51,6 +52,10 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
+        except AccessDenied as error:
+            await _read_away(request)
+            challenge = {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
+            return error_response(request, error.status, error.code, str(error), headers=challenge)
         except web.HTTPNotFound:
             await _read_away(request)
             return _not_found(request, roles)
