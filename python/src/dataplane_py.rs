@@ -1,10 +1,11 @@
 //! `DataPlane` and `Role`.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Limits, RoleConfig, StartError, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Genrm, Limits, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -19,12 +20,13 @@ pub(crate) struct Role(RoleConfig);
 #[pymethods]
 impl Role {
     #[new]
-    #[pyo3(signature = (name, models, *, default_model = None, lenient_model = false))]
+    #[pyo3(signature = (name, models, *, default_model = None, lenient_model = false, genrm = None))]
     fn new(
         name: String,
         models: &Bound<'_, PyMapping>,
         default_model: Option<String>,
         lenient_model: bool,
+        genrm: Option<HashMap<String, (String, Option<String>)>>,
     ) -> PyResult<Self> {
         let py = models.py();
         let mut pools = Vec::with_capacity(models.len()?);
@@ -32,9 +34,16 @@ impl Role {
             let (model, pool): (String, PyRef<'_, Pool>) = item.extract()?;
             pools.push((model, Arc::clone(&pool.0)));
         }
+        let mut judges = Vec::new();
+        for (model, (defaults, kwargs)) in genrm.unwrap_or_default() {
+            let judge =
+                Genrm::new(&defaults, kwargs.as_deref()).map_err(|message| errors::invalid_request(py, &message))?;
+            judges.push((model, Arc::new(judge)));
+        }
         let role = RoleConfig {
             name,
             models: pools,
+            genrm: judges,
             default_model,
             lenient_model,
         };

@@ -681,6 +681,8 @@ class Role:
         models: Pool by model name; at least one.
         default_model: Serves requests that name no model; a sole model is the default by itself.
         lenient_model: Accept any model name when there is exactly one model.
+        genrm: Models that are asked with messages on ``/generate``: ``sampling_defaults`` and
+            ``chat_template_kwargs`` of each, as JSON objects.
 
     Raises:
         InvalidRequest: The message names the rule.
@@ -693,6 +695,7 @@ class Role:
         *,
         default_model: str | None = None,
         lenient_model: bool = False,
+        genrm: Mapping[str, tuple[str, str | None]] | None = None,
     ) -> Role: ...
     @property
     def name(self) -> str: ...

@@ -8,8 +8,11 @@
 //! The control app decides nothing of this: requests reach it over a private socket with `x-trimtab-access`, which says
 //! what the check of the admin key said, and without the keys.
 
+mod basic;
+
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 
@@ -111,7 +114,7 @@ impl Access {
         if shown.peek().is_none() {
             return Err(Denied::NoClientKey);
         }
-        if shown.any(|(_, text)| client.is(text) || self.is_admin_key(text)) {
+        if shown.any(|(_, text)| client.is(&text) || self.is_admin_key(&text)) {
             Ok(())
         } else {
             Err(Denied::WrongClientKey)
@@ -128,8 +131,8 @@ impl Access {
             Admin::Required(key) => key,
         };
         let value = headers.get(AUTHORIZATION).ok_or(Denied::NoAdminKey)?;
-        let shown = bearer(value.as_bytes()).ok_or(Denied::NotBearer)?;
-        if key.is(shown) {
+        let shown = token(value.as_bytes()).ok_or(Denied::NotBearer)?;
+        if key.is(&shown) {
             Ok(())
         } else {
             Err(Denied::WrongAdminKey)
@@ -140,7 +143,7 @@ impl Access {
     pub(crate) fn check_control(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
         match path.rsplit_once('/') {
             Some((_, "health")) => Ok(()),
-            Some(("", "" | "openapi.json")) => Ok(()),
+            Some(("", "" | "openapi.json" | "liveness" | "readiness")) => Ok(()),
             Some(("", "metrics")) if !self.metrics_need_key => Ok(()),
             _ => self.check_client(headers),
         }
@@ -160,7 +163,7 @@ impl Access {
         }
         for name in [AUTHORIZATION, API_KEY] {
             let is_ours = |text: &[u8]| self.client.as_ref().is_some_and(|key| key.is(text)) || self.is_admin_key(text);
-            if credentials(headers).any(|(shown, text)| shown == name && is_ours(text)) {
+            if credentials(headers).any(|(shown, text)| shown == name && is_ours(&text)) {
                 headers.remove(name);
             }
         }
@@ -172,19 +175,28 @@ impl Access {
 }
 
 /// Everything in `headers` that may be a key.
-fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, &[u8])> {
+fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, Cow<'_, [u8]>)> {
     let authorization = headers.get_all(AUTHORIZATION).iter().map(|value| {
         let text = value.as_bytes();
-        (AUTHORIZATION, bearer(text).unwrap_or(text))
+        (AUTHORIZATION, token(text).unwrap_or(Cow::Borrowed(text)))
     });
     let api_key = headers.get_all(API_KEY).iter();
-    authorization.chain(api_key.map(|value| (API_KEY, value.as_bytes())))
+    authorization.chain(api_key.map(|value| (API_KEY, Cow::Borrowed(value.as_bytes()))))
 }
 
 /// Removes whatever may be a key.
 pub(crate) fn strip_all(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     headers.remove(API_KEY);
+}
+
+/// The key that `Authorization` shows: a bearer token, or the password of a user of any name.
+///
+/// A client that has no place for a key has one for a host, and every HTTP library turns `name:key@host` into the latter.
+fn token(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    bearer(value)
+        .map(Cow::Borrowed)
+        .or_else(|| basic::password(value).map(Cow::Owned))
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -219,7 +231,9 @@ impl Key {
     fn new(name: &str, text: &str) -> Result<Self, String> {
         // Bytes that no header can carry would lock everybody out.
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("{name} is refused: it must be one or more visible ASCII characters"));
+            return Err(format!(
+                "{name} is refused: it must be one or more visible ASCII characters"
+            ));
         }
         Ok(Self(text.to_owned()))
     }

@@ -74,6 +74,20 @@ impl Received {
         splice(&mut self.chunks, at, remove, Bytes::from(insert));
     }
 
+    /// The body in one piece.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.chunks.concat()
+    }
+
+    /// Another body in the place of this one.
+    pub(crate) fn replace(&mut self, body: Bytes) -> Result<(), Failure> {
+        let mut scanner = Scanner::default();
+        scanner.feed(&body).map_err(Failure::malformed)?;
+        self.peek = scanner.finish().map_err(Failure::malformed)?;
+        self.chunks = vec![body];
+        Ok(())
+    }
+
     /// The body as it goes to an engine.
     pub(crate) fn into_outgoing(self) -> Outgoing {
         Outgoing::new(self.chunks)

@@ -1,5 +1,6 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
+use crate::genrm::Genrm;
 use crate::shared::SharedPool;
 use router_core::address::rules::AddressRules;
 use std::fmt;
@@ -88,6 +89,8 @@ pub struct RoleConfig {
     pub name: String,
     /// Model name and its pool, in the order they are listed in error messages.
     pub models: Vec<(String, Arc<SharedPool>)>,
+    /// Models that are asked with messages on `/generate`, by their names.
+    pub genrm: Vec<(String, Arc<Genrm>)>,
     /// The model of requests that name none. A sole model is the default by itself.
     pub default_model: Option<String>,
     /// Accept any model string when the role has exactly one model. Default off: an unknown model is an error.
@@ -101,6 +104,7 @@ impl RoleConfig {
         Self {
             name: name.into(),
             models: vec![(model.into(), pool)],
+            genrm: Vec::new(),
             default_model: None,
             lenient_model: false,
         }
@@ -125,6 +129,15 @@ impl RoleConfig {
         }
         if let Some((model, _)) = self.models.iter().find(|(model, _)| model.is_empty()) {
             return Err(format!("role {name:?}: model name {model:?} is empty"));
+        }
+        if let Some((model, _)) = self
+            .genrm
+            .iter()
+            .find(|(name, _)| !self.models.iter().any(|(model, _)| model == name))
+        {
+            return Err(format!(
+                "role {name:?}: {model:?} has an adapter and is not one of its models"
+            ));
         }
         match &self.default_model {
             Some(default) if !self.models.iter().any(|(model, _)| model == default) => Err(format!(

@@ -20,6 +20,7 @@ mod cut;
 mod error;
 mod exchange;
 mod failure_log;
+mod genrm;
 mod headers;
 mod json;
 mod lease_api;
@@ -45,6 +46,7 @@ mod version_log;
 
 pub use config::{Config, Limits, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;
+pub use genrm::Genrm;
 pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};

@@ -45,6 +45,10 @@ pub(crate) struct Peek {
     /// The object is `{}`.
     pub(crate) empty: bool,
     pub(crate) model: Option<Value>,
+    /// There are chat messages.
+    pub(crate) has_messages: bool,
+    /// There is what SGLang generates from: `text`, `input_ids` or `input_embeds`.
+    pub(crate) has_input: bool,
     pub(crate) rid: Option<Value>,
 }
 
@@ -63,6 +67,8 @@ pub(crate) struct Value {
 enum Field {
     Model,
     Rid,
+    Messages,
+    Input,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,6 +399,14 @@ impl Scanner {
             field(&self.key)
         };
         let Some(field) = field else { return false };
+        match field {
+            Field::Model | Field::Rid => {}
+            Field::Messages => self.found.has_messages = true,
+            Field::Input => self.found.has_input = true,
+        }
+        if matches!(field, Field::Messages | Field::Input) {
+            return false;
+        }
         let value = Value {
             start: self.consumed + at,
             ..Value::default()
@@ -405,7 +419,7 @@ impl Scanner {
         if let Some((field, value)) = &mut self.recording {
             let limit = match field {
                 Field::Model => MAX_MODEL_BYTES,
-                Field::Rid => MAX_RID_BYTES,
+                Field::Rid | Field::Messages | Field::Input => MAX_RID_BYTES,
             };
             let room = limit.saturating_sub(value.raw.len());
             value.cut |= bytes.len() > room;
@@ -422,7 +436,7 @@ impl Scanner {
         match self.recording.take() {
             Some((Field::Model, value)) => self.found.model = Some(value),
             Some((Field::Rid, value)) => self.found.rid = Some(value),
-            None => {}
+            Some((Field::Messages | Field::Input, _)) | None => {}
         }
     }
 
@@ -438,6 +452,8 @@ fn field(key: &[u8]) -> Option<Field> {
     match key {
         b"model" => Some(Field::Model),
         b"rid" => Some(Field::Rid),
+        b"messages" => Some(Field::Messages),
+        b"text" | b"input_ids" | b"input_embeds" => Some(Field::Input),
         _ => None,
     }
 }

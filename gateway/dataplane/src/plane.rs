@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
+use crate::genrm::Genrm;
 use crate::lease_api::LeaseApi;
 use crate::request_id::RequestIdSource;
 use crate::server::{Phase, StartError};
@@ -48,6 +49,8 @@ pub(crate) struct Role {
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) upstreams: Arc<Upstreams>,
+    /// Present when it judges.
+    pub(crate) genrm: Option<Arc<Genrm>>,
 }
 
 impl Plane {
@@ -124,6 +127,11 @@ fn resolve(
             .map(|(name, pool)| Model {
                 name: name.clone(),
                 upstreams: find(pool),
+                genrm: role
+                    .genrm
+                    .iter()
+                    .find(|(judge, _)| judge == name)
+                    .map(|(_, genrm)| Arc::clone(genrm)),
             })
             .collect(),
         default_model,

@@ -7,6 +7,7 @@ use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
+use crate::genrm;
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS, WEIGHT_VERSION};
 use crate::json::unescape;
 use crate::lease_api;
@@ -121,12 +122,21 @@ async fn execute(
     let terms = Terms::read(&parts.headers)?;
     let mut received = Received::read(body, &plane.config.limits).await?;
     let model = select_model(role, received.peek.model.as_ref())?;
+    let judge = model.genrm.as_ref().filter(|_| endpoint == Endpoint::Generate);
+    let is_judged = match judge {
+        Some(genrm) => genrm.translate(&mut received)?,
+        None => false,
+    };
     let ids = abort_ids(plane, &mut received);
 
     let mut outgoing = Request::new(received.into_outgoing());
     *outgoing.method_mut() = Method::POST;
-    *outgoing.uri_mut() = engine_uri(endpoint, parts.uri.query());
+    let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
+    *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
     *outgoing.headers_mut() = parts.headers;
+    if is_judged {
+        genrm::prepare(outgoing.headers_mut());
+    }
     let attempts = Attempts {
         plane,
         role,
@@ -140,6 +150,10 @@ async fn execute(
         .run(outgoing)
         .await
         .map_err(|failure| failure.of_session(session_header.as_ref()))?;
+    if is_judged {
+        // Boxed, so that its state does not grow that of every proxied request.
+        return Box::pin(genrm::answer(plane, started, deadlines.total, session_header)).await;
+    }
     Ok(relay(connection, started, endpoint, deadlines.total, session_header))
 }
 

@@ -359,7 +359,10 @@ impl Upstream {
         let mut failed = None;
         for address in tokio::net::lookup_host((self.address.host(), self.address.port())).await? {
             let connected = match is_forbidden(address.ip()) {
-                Some(rule) => Err(io::Error::other(format!("the name resolves to {}: {rule}", address.ip()))),
+                Some(rule) => Err(io::Error::other(format!(
+                    "the name resolves to {}: {rule}",
+                    address.ip()
+                ))),
                 None => TcpStream::connect(address).await,
             };
             match connected {

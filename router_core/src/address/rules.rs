@@ -72,7 +72,10 @@ pub struct AddressRules {
 /// One entry of an allow-list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Allowed {
-    Network { base: IpAddr, bits: u8 },
+    Network {
+        base: IpAddr,
+        bits: u8,
+    },
     Name(String),
     /// A name that ends so, its first dot included.
     Below(String),
@@ -131,11 +134,7 @@ impl Allowed {
             let longest = if base.is_ipv4() { 32 } else { 128 };
             let bits = match bits {
                 None => longest,
-                Some(bits) => bits
-                    .parse()
-                    .ok()
-                    .filter(|bits| *bits <= longest)
-                    .ok_or_else(refused)?,
+                Some(bits) => bits.parse().ok().filter(|bits| *bits <= longest).ok_or_else(refused)?,
             };
             return Ok(Self::Network { base, bits });
         }
@@ -147,13 +146,21 @@ impl Allowed {
         let address = Address::parse(&format!("{domain}:1")).map_err(|_| refused())?;
         let name = address.host();
         let is_name = bits.is_none() && !domain.contains(':') && name.parse::<IpAddr>().is_err();
-        let name = is_name.then(|| name.trim_end_matches('.').to_owned()).ok_or_else(refused)?;
-        Ok(if is_below { Self::Below(format!(".{name}")) } else { Self::Name(name) })
+        let name = is_name
+            .then(|| name.trim_end_matches('.').to_owned())
+            .ok_or_else(refused)?;
+        Ok(if is_below {
+            Self::Below(format!(".{name}"))
+        } else {
+            Self::Name(name)
+        })
     }
 
     fn covers(&self, ip: Option<IpAddr>, name: &str) -> bool {
         match (self, ip) {
-            (Self::Network { base, bits }, Some(ip)) => is_within(embedded(ip), *base, *bits) || is_within(ip, *base, *bits),
+            (Self::Network { base, bits }, Some(ip)) => {
+                is_within(embedded(ip), *base, *bits) || is_within(ip, *base, *bits)
+            }
             (Self::Name(allowed), None) => allowed == name,
             (Self::Below(domain), None) => name.ends_with(domain.as_str()),
             _ => false,
@@ -237,7 +244,14 @@ mod tests {
         ] {
             assert!(check(&rules, address), "{address}");
         }
-        for address in ["11.0.0.1:1", "[fd13::1]:1", "192.168.1.8:1", "node-10:1", "cluster.local:1", "127.0.0.1:1"] {
+        for address in [
+            "11.0.0.1:1",
+            "[fd13::1]:1",
+            "192.168.1.8:1",
+            "node-10:1",
+            "cluster.local:1",
+            "127.0.0.1:1",
+        ] {
             assert!(!check(&rules, address), "{address}");
         }
         let everything = AddressRules::new(["0.0.0.0/0", "::/0"]).expect("valid entries");
@@ -248,7 +262,18 @@ mod tests {
     /// An entry that means nothing is refused where it is written.
     #[test]
     fn entries_that_mean_nothing() {
-        for entry in ["", "10.0.0.0/33", "10.0.0.0/x", "fd12::/129", "node/8", "node:1", "*", "*.", "a b", "http://a"] {
+        for entry in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0.0/x",
+            "fd12::/129",
+            "node/8",
+            "node:1",
+            "*",
+            "*.",
+            "a b",
+            "http://a",
+        ] {
             let refused = AddressRules::new([entry]);
             assert!(matches!(refused, Err(Error::InvalidAddress { .. })), "{entry:?}");
         }

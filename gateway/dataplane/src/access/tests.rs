@@ -48,7 +48,11 @@ fn without_an_admin_key() {
         ("[::]:80", Err(Denied::Closed)),
         ("10.0.0.1:80", Err(Denied::Closed)),
     ] {
-        assert_eq!(access(None, None, local).check_admin(&HeaderMap::new()), expected, "{local}");
+        assert_eq!(
+            access(None, None, local).check_admin(&HeaderMap::new()),
+            expected,
+            "{local}"
+        );
     }
 }
 
@@ -80,7 +84,16 @@ fn public_paths() {
     for path in ["/", "/health", "/rollout/health", "/openapi.json", "/metrics"] {
         assert_eq!(open.check_control(path, &none), Ok(()), "{path}");
     }
-    for path in ["/status", "/engines", "/a/engines", "/v1/models", "/workers", "/nothing", "/a/metrics", "*"] {
+    for path in [
+        "/status",
+        "/engines",
+        "/a/engines",
+        "/v1/models",
+        "/workers",
+        "/nothing",
+        "/a/metrics",
+        "*",
+    ] {
         assert_eq!(open.check_control(path, &none), Err(Denied::NoClientKey), "{path}");
     }
     let strict = Access::new(Some("client"), None, true, LOOPBACK.parse().expect("an address")).expect("keys");
@@ -132,7 +145,11 @@ fn b51_foreign_origins() {
 #[test]
 fn verdicts() {
     let keyed = access(None, Some("admin"), LOOPBACK);
-    for (value, verdict) in [("Bearer admin", "admin"), ("Bearer x", "wrong-key"), ("Basic x", "no-key")] {
+    for (value, verdict) in [
+        ("Bearer admin", "admin"),
+        ("Bearer x", "wrong-key"),
+        ("Basic x", "no-key"),
+    ] {
         assert_eq!(keyed.verdict(&headers(&[("authorization", value)])), verdict);
     }
     assert_eq!(access(None, None, "0.0.0.0:1").verdict(&HeaderMap::new()), "closed");
@@ -146,5 +163,26 @@ fn impossible_keys() {
         let refused = Access::new(Some(key), None, false, local).err().expect("refused");
         assert!(refused.starts_with("client_key is refused") && (key.is_empty() || !refused.contains(key)));
         assert!(Access::new(None, Some(key), false, local).is_err(), "{key:?}");
+    }
+}
+
+/// The key may be the password of any user, which is how it travels in a URL: neither a place in a client's
+/// configuration nor a line of its code is needed.
+#[test]
+fn a_key_in_a_url() {
+    let access = access(Some("client"), Some("admin"), LOOPBACK);
+    // "x:admin", "x:client", "admin:x", "x:admins".
+    for (value, admin, client) in [
+        ("Basic eDphZG1pbg==", true, true),
+        ("basic eDphZG1pbg==", true, true),
+        ("Basic eDpjbGllbnQ=", false, true),
+        ("Basic YWRtaW46eA==", false, false),
+        ("Basic eDphZG1pbnM=", false, false),
+    ] {
+        let mut map = headers(&[("authorization", value)]);
+        assert_eq!(access.check_admin(&map).is_ok(), admin, "{value}");
+        assert_eq!(access.check_client(&map).is_ok(), client, "{value}");
+        access.strip(&mut map);
+        assert_eq!(map.is_empty(), client, "{value}");
     }
 }

@@ -79,11 +79,7 @@ struct Context<'a> {
 }
 
 impl LeaseApi {
-    pub(crate) fn new(
-        address_rules: AddressRules,
-        roles: &[Role],
-        phase: watch::Receiver<Phase>,
-    ) -> Self {
+    pub(crate) fn new(address_rules: AddressRules, roles: &[Role], phase: watch::Receiver<Phase>) -> Self {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
             for model in &role.models {

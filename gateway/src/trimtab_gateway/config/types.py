@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trimtab._core import Pool
+from trimtab._core import AddressRules, Pool
 from trimtab.errors import TrimtabError
+from trimtab_gateway.config.adapters import checked_adapter
 from trimtab_gateway.config.error import ConfigError, toml_key
 from trimtab_gateway.config.keys import KEYS, check_key
 from trimtab_gateway.config.rules import (
@@ -75,7 +77,7 @@ class ModelConfig:
 
     Attributes:
         name: The name clients send as ``model``.
-        engines: The engines of the pool.
+        engines: The engines of the pool; more may be registered while the gateway runs.
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
@@ -83,6 +85,9 @@ class ModelConfig:
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
+        adapter: ``genrm``: ``/generate`` takes messages, and answers ``{"response": text}``.
+        sampling_defaults: Of the adapter, under the request's own ``sampling_params``.
+        chat_template_kwargs: Of the adapter, for the chat template.
     """
 
     name: str
@@ -94,9 +99,15 @@ class ModelConfig:
     on_ambiguous: Literal["settle", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
+    adapter: Literal["genrm"] | None = None
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
+        defaults, kwargs = checked_adapter(self.adapter, self.sampling_defaults, self.chat_template_kwargs)
+        object.__setattr__(self, "sampling_defaults", defaults)
+        object.__setattr__(self, "chat_template_kwargs", kwargs)
         object.__setattr__(self, "engines", tuple(self.engines))
         check_seconds("session_ttl_s", self.session_ttl_s)
         check_int("session_cap", self.session_cap, 1, 2**32 - 1)
@@ -190,6 +201,8 @@ class GatewayConfig:
         abort_grace_s: For an engine to confirm an abort.
         probe_interval_s: Between two liveness probes of an engine.
         probe_timeout_s: After which a probe has failed.
+        worker_allow: The only engines that may be registered over the network: networks, addresses, host names,
+            ``*.domain``. Empty: all but link-local addresses and metadata services.
     """
 
     roles: tuple[RoleConfig, ...]
@@ -209,6 +222,7 @@ class GatewayConfig:
     abort_grace_s: float = 2.0
     probe_interval_s: float = 1.0
     probe_timeout_s: float = 5.0
+    worker_allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", tuple(self.roles))
@@ -231,18 +245,34 @@ class GatewayConfig:
         if not self.roles:
             raise ConfigError("roles", "nothing to serve; give at least one role")
         _refuse_duplicates("roles", "role", [role.name for role in self.roles])
+        object.__setattr__(self, "worker_allow", _checked_allow_list(self.worker_allow))
         self._refuse_own_address()
 
     def _refuse_own_address(self) -> None:
         # A gateway in front of itself finds itself alive and passes the first request round until it has no sockets.
-        hosts = {self.host} | next((names for names in _SAME_HOST if self.host in names), set())
-        own = {f"http://{f'[{host}]' if ':' in host else host}:{self.port}" for host in hosts}
+        own = own_urls(self.host, self.port)
         for role in self.roles:
             for model in role.models:
                 for index, engine in enumerate(model.engines):
                     if self.port and engine.url in own:
                         place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"
                         raise ConfigError(place, f"{engine.url} is refused: it is the address of this gateway itself")
+
+
+def own_urls(host: str, port: int) -> set[str]:
+    """URLs of a listener on ``host`` for whoever is on the same machine, as far as they can be told."""
+    hosts = {host} | next((names for names in _SAME_HOST if host in names), set())
+    return {f"http://{f'[{host}]' if ':' in host else host}:{port}" for host in hosts}
+
+
+def _checked_allow_list(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
+        raise ConfigError("worker_allow", f'{value!r} is refused: it must be a list such as ["10.0.0.0/8"]')
+    try:
+        AddressRules(value)
+    except TrimtabError as error:
+        raise ConfigError("worker_allow", str(error)) from None
+    return tuple(value)
 
 
 def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:
