@@ -55,7 +55,8 @@ def parse_registration(body: Any, *, engine_key: str | None) -> Registration:
     if body.get("api_key") not in (None, "", engine_key):
         message = "a key per worker is not supported: all engines have the one of the configuration (engine_key_file)"
         raise Refusal("unsupported_worker", message)
-    labels = body.get("labels") or {}
+    labels = body.get("labels")
+    labels = {} if labels is None else labels
     if not isinstance(labels, dict):
         raise _malformed('"labels" must be an object')
     model_id = body.get("model_id")

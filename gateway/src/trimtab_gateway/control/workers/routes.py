@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[web.Request, Workers, str | None], Awaitable[web.Response]]
 
-_CALLS: tuple[tuple[str, str, Call], ...] = (
+CALLS: tuple[tuple[str, str, Call], ...] = (
     ("GET", "/workers", handlers.list_workers),
     ("POST", "/workers", handlers.add_worker),
     ("GET", "/workers/{worker}", handlers.show_worker),
@@ -40,8 +40,12 @@ def add_routes(app: web.Application, workers: Workers, roles: Sequence[str]) -> 
     app.router.add_get("/readiness", partial(readiness, workers=workers))
     scopes: list[tuple[str, str | None]] = [("", None), *((f"/{role}", role) for role in roles)]
     for prefix, role in scopes:
-        for method, path, call in _CALLS:
-            app.router.add_route(method, prefix + path, partial(_guarded, call=call, workers=workers, role=role))
+        for method, path, call in CALLS:
+            handler = partial(_guarded, call=call, workers=workers, role=role)
+            if method == "GET":
+                app.router.add_get(prefix + path, handler)
+            else:
+                app.router.add_route(method, prefix + path, handler)
 
 
 async def _guarded(request: web.Request, *, call: Call, workers: Workers, role: str | None) -> web.Response:
