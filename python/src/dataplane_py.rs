@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyMapping};
 use crate::address_rules::AddressRules;
 use crate::errors;
 use crate::pool::Pool;
+use crate::routing;
 
 /// What is served under one path prefix.
 #[pyclass(frozen, module = "trimtab._core")]
@@ -20,12 +21,18 @@ pub(crate) struct Role(RoleConfig);
 #[pymethods]
 impl Role {
     #[new]
-    #[pyo3(signature = (name, models, *, default_model = None, lenient_model = false, genrm = None))]
+    #[pyo3(signature = (
+        name, models, *, default_model = None, lenient_model = false, route_keys = None, router_urls = None,
+        session_fields = Vec::new(), genrm = None,
+    ))]
     fn new(
         name: String,
         models: &Bound<'_, PyMapping>,
         default_model: Option<String>,
         lenient_model: bool,
+        route_keys: Option<&Bound<'_, PyMapping>>,
+        router_urls: Option<&Bound<'_, PyMapping>>,
+        session_fields: Vec<String>,
         genrm: Option<HashMap<String, (String, Option<String>)>>,
     ) -> PyResult<Self> {
         let py = models.py();
@@ -46,9 +53,12 @@ impl Role {
             genrm: judges,
             default_model,
             lenient_model,
+            route_keys: routing::pairs(route_keys)?,
+            router_urls: routing::pairs(router_urls)?,
+            session_fields: routing::fields(py, session_fields)?,
         };
-        match role.validate() {
-            Ok(()) => Ok(Self(role)),
+        match role.routing() {
+            Ok(_) => Ok(Self(role)),
             Err(message) => Err(errors::invalid_request(py, &message)),
         }
     }

@@ -23,12 +23,15 @@ pub(crate) fn raise(py: Python<'_>, class: &str, message: &str) -> PyErr {
 
 /// The exception of a core error, by its code.
 pub(crate) fn from_core(py: Python<'_>, error: &Error) -> PyErr {
+    of_code(py, error.code(), &error.to_string(), error.retryable())
+}
+
+/// The exception of a code.
+pub(crate) fn of_code(py: Python<'_>, code: &str, message: &str, retryable: bool) -> PyErr {
     let build = || {
         let arguments = PyDict::new(py);
-        arguments.set_item("retryable", error.retryable())?;
-        module(py)?
-            .getattr("error_of")?
-            .call((error.code(), error.to_string()), Some(&arguments))
+        arguments.set_item("retryable", retryable)?;
+        module(py)?.getattr("error_of")?.call((code, message), Some(&arguments))
     };
     match build() {
         Ok(exception) => PyErr::from_value(exception),

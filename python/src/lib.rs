@@ -8,6 +8,7 @@ mod errors;
 mod lease;
 mod parked;
 mod pool;
+mod routing;
 mod stats;
 mod status;
 
@@ -24,6 +25,8 @@ mod _core {
     use crate::parked::ParkedAcquire;
     #[pymodule_export]
     use crate::pool::{Pool, normalize_address};
+    #[pymodule_export]
+    use crate::routing::{Route, RoutingTable};
     #[pymodule_export]
     use crate::stats::{BackendStatistics, PoolStatistics};
     #[pymodule_export]

@@ -21,6 +21,8 @@ __all__ = [
     "Pool",
     "PoolStatistics",
     "Role",
+    "Route",
+    "RoutingTable",
     "SenderStatus",
     "UpdateStatus",
     "__version__",
@@ -681,6 +683,9 @@ class Role:
         models: Pool by model name; at least one.
         default_model: Serves requests that name no model; a sole model is the default by itself.
         lenient_model: Accept any model name when there is exactly one model.
+        route_keys: Model by route key.
+        router_urls: URL of the router by model, for models that are reached through one; the pool's backend is it.
+        session_fields: Members of a body that may name the session: ``session_id``, ``user``.
         genrm: Models that are asked with messages on ``/generate``: ``sampling_defaults`` and
             ``chat_template_kwargs`` of each, as JSON objects.
 
@@ -695,10 +700,84 @@ class Role:
         *,
         default_model: str | None = None,
         lenient_model: bool = False,
+        route_keys: Mapping[str, str] | None = None,
+        router_urls: Mapping[str, str] | None = None,
+        session_fields: Sequence[str] = (),
         genrm: Mapping[str, tuple[str, str | None]] | None = None,
     ) -> Role: ...
     @property
     def name(self) -> str: ...
+
+@final
+class Route:
+    """Where a request goes. Immutable and hashable."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+    @property
+    def router_url(self) -> str | None:
+        """The router it is reached through; ``None``: one of its engines."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class RoutingTable:
+    """Which model of a role runs a request: the gateway's own resolver, on a frozen table.
+
+    Explicit ``model``, else ``route_key``, else the default model, else refused. Nothing unknown falls through.
+
+    Args:
+        role: For messages.
+        models: The models' names, at least one.
+        router_urls: URL of the router by model, for models that are reached through one.
+        route_keys: Model by route key.
+        default_model: Serves requests that name no model; a sole model is the default by itself.
+        lenient_model: Ignore ``model`` when there is exactly one model.
+        session_fields: Members of a body that may name the session: ``session_id``, ``user``.
+
+    Raises:
+        InvalidRequest: The message names the rule.
+    """
+
+    def __new__(
+        cls,
+        role: str,
+        models: Sequence[str],
+        *,
+        router_urls: Mapping[str, str] | None = None,
+        route_keys: Mapping[str, str] | None = None,
+        default_model: str | None = None,
+        lenient_model: bool = False,
+        session_fields: Sequence[str] = (),
+    ) -> RoutingTable: ...
+    @staticmethod
+    def from_discovery(document: Mapping[str, Any]) -> RoutingTable:
+        """The table of a discovery document (``GET /<role>/engines``).
+
+        Raises:
+            InvalidRequest: It is no such document.
+        """
+    def resolve(self, request: Mapping[str, Any]) -> Route:
+        """The model that a request's body goes to; only ``model`` and ``route_key`` are read.
+
+        Raises:
+            InvalidModel, UnknownModel, InvalidRouteKey, UnknownRouteKey, ModelRequired: The message lists what is
+                known.
+        """
+    def session(self, request: Mapping[str, Any]) -> str | None:
+        """The session that a request's body names in one of the session fields; ``None`` or absent names none.
+
+        Raises:
+            InvalidRequest: It is no string.
+        """
+    @property
+    def role(self) -> str:
+        """The role."""
+    @property
+    def models(self) -> list[str]:
+        """The models' names."""
 
 @final
 class DataPlane:

@@ -13,14 +13,20 @@ __all__ = [
     "AtCapacity",
     "BackendBusy",
     "DrainTimeout",
+    "EngineBroken",
+    "EngineUnreachable",
     "Fenced",
     "Forbidden",
     "IdempotencyConflict",
     "InvalidAddress",
     "InvalidCapacity",
+    "InvalidModel",
     "InvalidRequest",
+    "InvalidRouteKey",
     "InvalidTransition",
+    "ModelRequired",
     "NoEligibleBackend",
+    "NotDirect",
     "NotServing",
     "OutcomeConflict",
     "PoolClosed",
@@ -28,7 +34,9 @@ __all__ = [
     "RequestSettled",
     "RouterRestarted",
     "RouterUnreachable",
+    "RoutingError",
     "SessionClosed",
+    "StaleDiscovery",
     "StaleRequest",
     "StartError",
     "Starting",
@@ -38,7 +46,9 @@ __all__ = [
     "Unauthenticated",
     "UnknownBackend",
     "UnknownLease",
+    "UnknownModel",
     "UnknownPool",
+    "UnknownRouteKey",
     "UnknownSender",
     "UnknownUpdate",
     "UpdateInProgress",
@@ -78,6 +88,68 @@ class InvalidRequest(TrimtabError, ValueError):
     """An argument breaks a rule; the message names it."""
 
     code = "invalid_request"
+
+
+class RoutingError(TrimtabError, ValueError):
+    """A request names no model that is served; the message lists what is known. Base of the five below."""
+
+    code = "routing_error"
+
+
+class InvalidModel(RoutingError):
+    """``model`` is empty or no string."""
+
+    code = "invalid_model"
+
+
+class UnknownModel(RoutingError, LookupError):
+    """``model`` is none of the role's."""
+
+    code = "unknown_model"
+
+
+class InvalidRouteKey(RoutingError):
+    """``route_key`` is empty or no string."""
+
+    code = "invalid_route_key"
+
+
+class UnknownRouteKey(RoutingError, LookupError):
+    """``route_key`` is not mapped to a model."""
+
+    code = "unknown_route_key"
+
+
+class ModelRequired(RoutingError):
+    """The role serves several models and has no default, and the request names none."""
+
+    code = "model_required"
+
+
+class NotDirect(TrimtabError):
+    """The model may not be called directly; the message says why, and the way out. Nothing was sent."""
+
+    code = "not_direct"
+
+
+class StaleDiscovery(TrimtabError):
+    """The gateway has lost sight of its engines and vouches for none of them. Nothing was sent."""
+
+    code = "stale_discovery"
+    retryable = True
+
+
+class EngineUnreachable(TrimtabError, ConnectionError):
+    """No byte of the request was written: it did not run, and may be sent again."""
+
+    code = "engine_unreachable"
+    retryable = True
+
+
+class EngineBroken(TrimtabError, ConnectionError):
+    """The engine's answer broke off or did not come: nobody knows whether the request ran."""
+
+    code = "engine_broken"
 
 
 class Unauthenticated(TrimtabError):

@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:  # pragma: no cover - the tests install i
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AsyncTransport", "SyncTransport"]
+__all__ = ["AsyncTransport", "SyncTransport", "httpx"]
 
 T = TypeVar("T")
 

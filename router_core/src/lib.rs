@@ -40,6 +40,7 @@ pub mod lease;
 pub mod load;
 pub mod membership;
 pub mod pool;
+pub mod routing;
 pub mod select;
 pub mod sender;
 pub mod session;

@@ -1,8 +1,10 @@
 //! Request bodies: read whole (to route, and to send again while nothing was written), sent without a copy.
 
 use crate::config::Limits;
+use crate::edit::{edit, extract};
 use crate::error::{Code, Failure};
-use crate::peek::{Peek, Scanner, splice};
+use crate::peek::{Field, Peek, Scanner, Span};
+use crate::request_id::AbortIds;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -11,6 +13,9 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+/// A longer `rid` (a large batch's list) is not used for aborts; closing the connection ends the batch as well.
+const MAX_RID_BYTES: usize = 64 * 1024;
 
 /// A complete request body and what it says.
 #[derive(Debug)]
@@ -21,11 +26,11 @@ pub(crate) struct Received {
 
 impl Received {
     /// Reads `body` to its end, or to the first byte that makes it unacceptable.
-    pub(crate) async fn read(mut body: Incoming, limits: &Limits) -> Result<Self, Failure> {
+    pub(crate) async fn read(mut body: Incoming, limits: &Limits, cuts_model: bool) -> Result<Self, Failure> {
         if body.size_hint().lower() > limits.max_body_bytes {
             return Err(too_large(limits));
         }
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::new(cuts_model);
         let mut chunks = Vec::new();
         let mut length = 0;
         while let Some(frame) = body.frame().await {
@@ -62,16 +67,9 @@ impl Received {
         Ok(Self { chunks, peek })
     }
 
-    /// Gives the request the id `id`, when the client gave it none.
-    pub(crate) fn insert_request_id(&mut self, id: &str) {
-        let (at, remove, insert) = if let Some(null) = &self.peek.rid {
-            // For the engine `null` is the same as absent, and a second key in front of it would lose against it.
-            (null.start, null.raw.len(), format!("\"{id}\""))
-        } else {
-            let comma = if self.peek.empty { "" } else { "," };
-            (self.peek.first_member, 0, format!("\"rid\":\"{id}\"{comma}"))
-        };
-        splice(&mut self.chunks, at, remove, Bytes::from(insert));
+    /// The bytes of a value, at most `limit` of them.
+    pub(crate) fn extract(&self, span: Span, limit: usize) -> Bytes {
+        extract(&self.chunks, span, limit)
     }
 
     /// The body in one piece.
@@ -81,15 +79,26 @@ impl Received {
 
     /// Another body in the place of this one.
     pub(crate) fn replace(&mut self, body: Bytes) -> Result<(), Failure> {
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::new(false);
         scanner.feed(&body).map_err(Failure::malformed)?;
         self.peek = scanner.finish().map_err(Failure::malformed)?;
         self.chunks = vec![body];
         Ok(())
     }
 
-    /// The body as it goes to an engine.
-    pub(crate) fn into_outgoing(self) -> Outgoing {
+    /// What the client's own `rid` can be aborted by; `None` when it gave none.
+    pub(crate) fn client_ids(&self) -> Option<AbortIds> {
+        let span = self.peek.value(Field::Rid)?;
+        if span.end - span.start > MAX_RID_BYTES {
+            return Some(AbortIds::default());
+        }
+        let raw = self.extract(span, MAX_RID_BYTES);
+        (raw != "null").then(|| AbortIds::of_client(&raw))
+    }
+
+    /// The body as it goes to an engine: without its selectors, and with the id `id`.
+    pub(crate) fn into_outgoing(mut self, id: Option<&str>) -> Outgoing {
+        edit(&mut self.chunks, &self.peek, id);
         Outgoing::new(self.chunks)
     }
 }

@@ -3,6 +3,7 @@
 use crate::genrm::Genrm;
 use crate::shared::SharedPool;
 use router_core::address::rules::AddressRules;
+use router_core::routing::{RouteMode, RoutingSpec, RoutingTable, SessionField};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +96,12 @@ pub struct RoleConfig {
     pub default_model: Option<String>,
     /// Accept any model string when the role has exactly one model. Default off: an unknown model is an error.
     pub lenient_model: bool,
+    /// Route key and the model it means. Default none.
+    pub route_keys: Vec<(String, String)>,
+    /// Models behind a router (its pool's one backend), and the router's URL. Default none: every model is direct.
+    pub router_urls: Vec<(String, String)>,
+    /// Members of the body that may name the session when no header does. Default none.
+    pub session_fields: Vec<SessionField>,
 }
 
 impl RoleConfig {
@@ -107,11 +114,14 @@ impl RoleConfig {
             genrm: Vec::new(),
             default_model: None,
             lenient_model: false,
+            route_keys: Vec::new(),
+            router_urls: Vec::new(),
+            session_fields: Vec::new(),
         }
     }
 
-    /// Checks the role's own rules; the error says which role breaks which.
-    pub fn validate(&self) -> Result<(), String> {
+    /// Checks the role's own rules and freezes its routing table; the error says which role breaks which rule.
+    pub fn routing(&self) -> Result<RoutingTable, String> {
         let name = &self.name;
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(allowed) {
@@ -124,27 +134,37 @@ impl RoleConfig {
                 "role name {name:?} is refused: the gateway serves that path itself"
             ));
         }
-        if self.models.is_empty() {
-            return Err(format!("role {name:?} has no model; give it at least one"));
-        }
-        if let Some((model, _)) = self.models.iter().find(|(model, _)| model.is_empty()) {
-            return Err(format!("role {name:?}: model name {model:?} is empty"));
-        }
-        if let Some((model, _)) = self
-            .genrm
-            .iter()
-            .find(|(name, _)| !self.models.iter().any(|(model, _)| model == name))
-        {
+        if let Some((model, _)) = self.genrm.iter().find(|(model, _)| self.pool(model).is_none()) {
             return Err(format!(
-                "role {name:?}: {model:?} has an adapter and is not one of its models"
+                "role {name:?}: adapter of {model:?}, which is not one of its models"
             ));
         }
-        match &self.default_model {
-            Some(default) if !self.models.iter().any(|(model, _)| model == default) => Err(format!(
-                "role {name:?}: default_model {default:?} is not one of its models"
-            )),
-            _ => Ok(()),
+        if let Some((model, _)) = self.router_urls.iter().find(|(model, _)| self.pool(model).is_none()) {
+            return Err(format!(
+                "role {name:?}: router_url of {model:?}, which is not one of its models"
+            ));
         }
+        let mode = |model: &str| {
+            let router = self.router_urls.iter().find(|(name, _)| name == model);
+            router.map_or(RouteMode::Direct, |(_, url)| RouteMode::Router { url: url.clone() })
+        };
+        RoutingTable::new(RoutingSpec {
+            role: name.clone(),
+            models: self
+                .models
+                .iter()
+                .map(|(model, _)| (model.clone(), mode(model)))
+                .collect(),
+            route_keys: self.route_keys.clone(),
+            default_model: self.default_model.clone(),
+            lenient_model: self.lenient_model,
+            session_fields: self.session_fields.clone(),
+        })
+        .map_err(|error| error.to_string())
+    }
+
+    fn pool(&self, model: &str) -> Option<&Arc<SharedPool>> {
+        self.models.iter().find(|(name, _)| name == model).map(|(_, pool)| pool)
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Code {
     InvalidWeightVersion,
     InvalidModel,
     UnknownModel,
+    InvalidRouteKey,
+    UnknownRouteKey,
     ModelRequired,
     NotFound,
     UnknownRole,
@@ -68,6 +70,8 @@ impl Code {
             Self::InvalidWeightVersion => "invalid_weight_version",
             Self::InvalidModel => "invalid_model",
             Self::UnknownModel => "unknown_model",
+            Self::InvalidRouteKey => "invalid_route_key",
+            Self::UnknownRouteKey => "unknown_route_key",
             Self::ModelRequired => "model_required",
             Self::NotFound => "not_found",
             Self::UnknownRole => "unknown_role",
@@ -103,6 +107,8 @@ impl Code {
             | Self::InvalidWeightVersion
             | Self::InvalidModel
             | Self::UnknownModel
+            | Self::InvalidRouteKey
+            | Self::UnknownRouteKey
             | Self::ModelRequired => StatusCode::BAD_REQUEST,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,

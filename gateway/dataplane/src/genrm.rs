@@ -13,6 +13,7 @@ mod answer;
 
 use crate::body::Received;
 use crate::error::{Code, Failure};
+use crate::peek::Field;
 pub(crate) use answer::answer;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
@@ -83,6 +84,10 @@ struct Question<'a> {
     _model: IgnoredAny,
     #[serde(default, rename = "route_key")]
     _route_key: IgnoredAny,
+    #[serde(default, rename = "session_id")]
+    _session_id: IgnoredAny,
+    #[serde(default, rename = "user")]
+    _user: IgnoredAny,
 }
 
 impl Genrm {
@@ -109,7 +114,8 @@ impl Genrm {
     /// Turns a question into a chat completion; tells whether it was one.
     pub(crate) fn translate(&self, received: &mut Received) -> Result<bool, Failure> {
         let refused = |message: &str| Err(Failure::new(Code::InvalidRequest, message));
-        match (received.peek.has_messages, received.peek.has_input) {
+        let has = |field| received.peek.value(field).is_some();
+        match (has(Field::Messages), has(Field::Input)) {
             (false, true) => return Ok(false),
             (false, false) => return refused("nothing to judge: send \"messages\", or \"text\" or \"input_ids\""),
             (true, true) => return refused("\"messages\" and \"text\" or \"input_ids\" exclude each other"),

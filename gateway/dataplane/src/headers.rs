@@ -14,10 +14,10 @@ pub(crate) const BACKEND: HeaderName = HeaderName::from_static("x-trimtab-backen
 pub(crate) const LEASE: HeaderName = HeaderName::from_static("x-trimtab-lease");
 /// The sticky key, in requests and answers.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-trimtab-session");
-/// The sticky key as other routers call it.
-pub(crate) const SESSION_ALIAS: HeaderName = HeaderName::from_static("x-session-id");
 /// For the control app: `admin`, or why the caller is none.
 pub(crate) const ACCESS: HeaderName = HeaderName::from_static("x-trimtab-access");
+/// The sticky key as `sglang_router` calls it.
+pub(crate) const ROUTING_KEY: HeaderName = HeaderName::from_static("x-smg-routing-key");
 /// How many seconds a request may wait for its lease.
 pub(crate) const WAIT: HeaderName = HeaderName::from_static("x-trimtab-wait");
 /// The weights an answer was made with; in a request, the only ones it may run on.

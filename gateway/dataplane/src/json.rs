@@ -31,7 +31,8 @@ pub(crate) fn unescape(raw: &[u8]) -> Option<String> {
     while let Some(backslash) = rest.find('\\') {
         text.push_str(&rest[..backslash]);
         let escape = *rest.as_bytes().get(backslash + 1)?;
-        rest = &rest[backslash + 2..];
+        // None when a character of several bytes follows the backslash.
+        rest = rest.get(backslash + 2..)?;
         match escape {
             b'"' | b'\\' | b'/' => text.push(char::from(escape)),
             b'b' => text.push('\u{8}'),
@@ -101,6 +102,8 @@ mod tests {
         assert_eq!(unescape(br"\ud83dx").as_deref(), Some("\u{fffd}x"));
         assert_eq!(unescape(br"\ud83d\u0041").as_deref(), Some("\u{fffd}A"));
         assert_eq!(unescape(br"\u12"), None);
+        assert_eq!(unescape("\\\u{feff}".as_bytes()), None);
+        assert_eq!(unescape(b"\\"), None);
         assert_eq!(unescape(b"\xff"), None);
     }
 }

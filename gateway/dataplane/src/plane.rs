@@ -13,6 +13,7 @@ use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
 use crate::version_log::VersionLog;
 use http::HeaderValue;
+use router_core::routing::RoutingTable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -39,10 +40,9 @@ pub(crate) struct Plane {
 /// One role with its models resolved.
 pub(crate) struct Role {
     pub(crate) name: String,
+    /// In the order of the routing table.
     pub(crate) models: Vec<Model>,
-    /// Index of the default model.
-    pub(crate) default_model: Option<usize>,
-    pub(crate) lenient_model: bool,
+    pub(crate) routing: RoutingTable,
 }
 
 /// A model and the engines that serve it.
@@ -51,6 +51,8 @@ pub(crate) struct Model {
     pub(crate) upstreams: Arc<Upstreams>,
     /// Present when it judges.
     pub(crate) genrm: Option<Arc<Genrm>>,
+    /// Its one backend is a router with engines of its own.
+    pub(crate) behind_router: bool,
 }
 
 impl Plane {
@@ -102,11 +104,7 @@ fn resolve(
     counters: &Arc<Counters>,
     config: &Config,
 ) -> Result<Role, StartError> {
-    role.validate().map_err(invalid)?;
-    let default_model = match &role.default_model {
-        None => (role.models.len() == 1).then_some(0),
-        Some(name) => role.models.iter().position(|(model, _)| model == name),
-    };
+    let routing = role.routing().map_err(invalid)?;
     let mut find = |shared: &Arc<SharedPool>| -> Arc<Upstreams> {
         if let Some(known) = pools.iter().find(|known| Arc::ptr_eq(known.shared(), shared)) {
             return Arc::clone(known);
@@ -132,10 +130,10 @@ fn resolve(
                     .iter()
                     .find(|(judge, _)| judge == name)
                     .map(|(_, genrm)| Arc::clone(genrm)),
+                behind_router: role.router_urls.iter().any(|(model, _)| model == name),
             })
             .collect(),
-        default_model,
-        lenient_model: role.lenient_model,
+        routing,
     })
 }
 

@@ -9,6 +9,10 @@ pub(crate) enum Endpoint {
     Generate,
     ChatCompletions,
     Completions,
+    Embeddings,
+    Score,
+    Rerank,
+    Responses,
 }
 
 impl Endpoint {
@@ -17,6 +21,10 @@ impl Endpoint {
             "generate" => Some(Self::Generate),
             "v1/chat/completions" | "chat/completions" => Some(Self::ChatCompletions),
             "v1/completions" => Some(Self::Completions),
+            "v1/embeddings" => Some(Self::Embeddings),
+            "v1/score" => Some(Self::Score),
+            "v1/rerank" => Some(Self::Rerank),
+            "v1/responses" => Some(Self::Responses),
             _ => None,
         }
     }
@@ -27,12 +35,29 @@ impl Endpoint {
             Self::Generate => "/generate",
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
+            Self::Embeddings => "/v1/embeddings",
+            Self::Score => "/v1/score",
+            Self::Rerank => "/v1/rerank",
+            Self::Responses => "/v1/responses",
         }
     }
 
     /// Errors take the form OpenAI clients know.
     pub(crate) const fn is_openai(self) -> bool {
         !matches!(self, Self::Generate)
+    }
+
+    /// `model` is our selector and no field of the engine's.
+    pub(crate) const fn cuts_model(self) -> bool {
+        matches!(self, Self::Generate)
+    }
+
+    /// The engine knows the request by `rid`, and can abort it by that. The others end when their connection does.
+    pub(crate) const fn takes_request_id(self) -> bool {
+        matches!(
+            self,
+            Self::Generate | Self::ChatCompletions | Self::Completions | Self::Embeddings
+        )
     }
 }
 
@@ -89,6 +114,7 @@ pub(crate) fn route(path: &str, roles: &[Role]) -> Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use router_core::routing::{RouteMode, RoutingSpec, RoutingTable};
 
     fn roles(names: &[&str]) -> Vec<Role> {
         names
@@ -96,8 +122,11 @@ mod tests {
             .map(|name| Role {
                 name: (*name).to_owned(),
                 models: Vec::new(),
-                default_model: None,
-                lenient_model: false,
+                routing: RoutingTable::new(RoutingSpec {
+                    models: vec![("m".to_owned(), RouteMode::Direct)],
+                    ..RoutingSpec::default()
+                })
+                .expect("a valid table"),
             })
             .collect()
     }
@@ -110,6 +139,10 @@ mod tests {
             ("/v1/chat/completions", Endpoint::ChatCompletions),
             ("/chat/completions", Endpoint::ChatCompletions),
             ("/v1/completions", Endpoint::Completions),
+            ("/v1/embeddings", Endpoint::Embeddings),
+            ("/v1/score", Endpoint::Score),
+            ("/v1/rerank", Endpoint::Rerank),
+            ("/v1/responses", Endpoint::Responses),
         ] {
             let (one, two) = (roles(&["a"]), roles(&["a", "b"]));
             assert_eq!(route(path, &one), Route::Engine { role: 0, endpoint });

@@ -8,22 +8,20 @@ use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::Deadlines;
 use crate::genrm;
-use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, SESSION, SESSION_ALIAS, WEIGHT_VERSION};
-use crate::json::unescape;
+use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
-use crate::peek::Value;
-use crate::plane::{Model, Plane, Role};
+use crate::plane::{Plane, Role};
 use crate::ready;
 use crate::relay::{Relay, is_event_stream};
 use crate::request_id::AbortIds;
 use crate::route::{Endpoint, Route, route};
+use crate::selection::{select_model, session_in_body, session_in_headers, session_key};
 use crate::stats::Gauge;
 use crate::terms::Terms;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
-use router_core::session::MAX_KEY_BYTES;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -117,25 +115,33 @@ async fn execute(
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
     let (mut parts, body) = request.into_parts();
     plane.access.strip(&mut parts.headers);
-    let session_header = session_header(&parts.headers).cloned();
-    let session = session_header.as_ref().map(session_key).transpose()?;
+    let session_header = session_in_headers(&parts.headers)?;
     let terms = Terms::read(&parts.headers)?;
-    let mut received = Received::read(body, &plane.config.limits).await?;
-    let model = select_model(role, received.peek.model.as_ref())?;
+    let mut received = Received::read(body, &plane.config.limits, endpoint.cuts_model()).await?;
+    let model = select_model(role, &received)?;
+    let session_header = match session_header {
+        None => session_in_body(role, &received)?,
+        named => named,
+    };
+    let session = session_header.as_ref().map(session_key).transpose()?;
     let judge = model.genrm.as_ref().filter(|_| endpoint == Endpoint::Generate);
     let is_judged = match judge {
         Some(genrm) => genrm.translate(&mut received)?,
         None => false,
     };
-    let ids = abort_ids(plane, &mut received);
+    let (ids, id) = request_ids(plane, endpoint, &received);
 
-    let mut outgoing = Request::new(received.into_outgoing());
+    let mut outgoing = Request::new(received.into_outgoing(id.as_deref()));
     *outgoing.method_mut() = Method::POST;
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
     *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
     *outgoing.headers_mut() = parts.headers;
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
+    }
+    if let (true, Some(session)) = (model.behind_router, &session_header) {
+        let headers = outgoing.headers_mut();
+        headers.entry(ROUTING_KEY).or_insert_with(|| session.clone());
     }
     let attempts = Attempts {
         plane,
@@ -195,91 +201,16 @@ fn relay(
     Response::from_parts(parts, Answer::engine(relay))
 }
 
-fn session_header(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get(SESSION).or_else(|| headers.get(SESSION_ALIAS))
-}
-
-fn session_key(value: &HeaderValue) -> Result<&str, Failure> {
-    let bytes = value.as_bytes();
-    match std::str::from_utf8(bytes) {
-        Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(key),
-        Ok(key) => Err(Failure::new(
-            Code::InvalidSession,
-            format!(
-                "the session key has {} bytes; it must have 1 to {MAX_KEY_BYTES}",
-                key.len()
-            ),
-        )),
-        Err(_) => Err(Failure::new(Code::InvalidSession, "the session key is not UTF-8")),
+/// The ids to abort the request by, and the one to give it when the client did not.
+fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (AbortIds, Option<String>) {
+    if !endpoint.takes_request_id() {
+        return (AbortIds::default(), None);
     }
-}
-
-/// Explicit model, else the default; an explicit model that is unknown never falls through to the default.
-fn select_model<'a>(role: &'a Role, asked: Option<&Value>) -> Result<&'a Model, Failure> {
-    let known = || {
-        role.models
-            .iter()
-            .map(|model| model.name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let Some(asked) = asked else {
-        return match role.default_model {
-            Some(index) => Ok(&role.models[index]),
-            None => Err(Failure::new(
-                Code::ModelRequired,
-                format!(
-                    "role {:?} serves several models and has no default; name one of: {}",
-                    role.name,
-                    known()
-                ),
-            )),
-        };
-    };
-    let [b'"', text @ ..] = asked.raw.as_slice() else {
-        return Err(Failure::new(
-            Code::InvalidModel,
-            format!("\"model\" must be a string, one of: {}", known()),
-        ));
-    };
-    if role.lenient_model
-        && let [only] = role.models.as_slice()
-    {
-        return Ok(only);
-    }
-    // Without its closing quote, or up to where the peek stopped looking.
-    let text = if asked.cut { text } else { &text[..text.len() - 1] };
-    let name = unescape(text).unwrap_or_default();
-    if name.is_empty() && !asked.cut {
-        return Err(Failure::new(
-            Code::InvalidModel,
-            format!("\"model\" is empty; name one of: {}", known()),
-        ));
-    }
-    role.models
-        .iter()
-        .find(|model| model.name == name && !asked.cut)
-        .ok_or_else(|| {
-            let shown: String = name.chars().take(128).collect();
-            let message = format!("role {:?} serves no model {shown:?}; known: {}", role.name, known());
-            Failure::new(Code::UnknownModel, message)
-        })
-}
-
-/// The ids to abort the request by; gives it one when the client did not.
-fn abort_ids(plane: &Plane, received: &mut Received) -> AbortIds {
-    match &mut received.peek.rid {
-        Some(rid) if rid.raw != b"null" => {
-            if rid.cut {
-                AbortIds::default()
-            } else {
-                AbortIds::of_client(&Bytes::from(std::mem::take(&mut rid.raw)))
-            }
-        }
-        _ => {
+    match received.client_ids() {
+        Some(ids) => (ids, None),
+        None => {
             let id = plane.request_ids.next();
-            received.insert_request_id(&id);
-            AbortIds::ours(&id)
+            (AbortIds::ours(&id), Some(id))
         }
     }
 }

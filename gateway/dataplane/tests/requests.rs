@@ -110,7 +110,8 @@ async fn lenient_models() {
     ] {
         assert_eq!(client.ask(post("/generate", body)).await.status, status, "{body}");
     }
-    assert_eq!(engine.seen()[0].json()["model"], "gpt-4");
+    // A selector of the gateway is no field of the engine's.
+    assert_eq!(engine.seen()[0].json().get("model"), None);
     world.finish().await;
 }
 

@@ -50,7 +50,6 @@ class Gateway:
         self._address_rules = AddressRules(config.worker_allow)
         self._workers = Workers(
             self._roles,
-            lenient=frozenset(role.name for role in config.roles if role.lenient_model),
             rules=self._address_rules,
             engine_key=config.engine_key,
             is_own=lambda url: url in own_urls(config.host, self._running().port),
@@ -140,6 +139,10 @@ def _serve(role: RoleConfig) -> ServedRole:
         name=role.name,
         models={model.name: _create_pool(role.name, model) for model in role.models},
         default_model=role.effective_default_model,
+        route_keys=role.route_keys,
+        router_urls=role.router_urls,
+        lenient_model=role.lenient_model,
+        session_fields=role.session_fields,
     )
 
 
@@ -156,6 +159,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
     )
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
+    if model.router_url is not None:
+        pool.add_backend(model.router_url, 1.0, proven=False)
     return pool
 
 
@@ -177,7 +182,10 @@ def _start_data_plane(
                 role.name,
                 role.models,
                 default_model=role.default_model,
-                lenient_model=configured[role.name].lenient_model,
+                lenient_model=role.lenient_model,
+                route_keys=role.route_keys,
+                router_urls=role.router_urls,
+                session_fields=role.session_fields,
                 genrm=_judges(configured[role.name]),
             )
             for role in roles

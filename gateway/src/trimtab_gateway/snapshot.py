@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,11 +32,19 @@ class ServedRole:
         name: First segment of its URLs.
         models: The pool of each model.
         default_model: Serves a request that names no model; None: the request must name one.
+        route_keys: The model behind each route key.
+        router_urls: The router of each model that is reached through one, never directly.
+        lenient_model: Any model name is accepted.
+        session_fields: Members of a body that may name the session.
     """
 
     name: str
     models: Mapping[str, Pool]
     default_model: str | None
+    route_keys: Mapping[str, str] = field(default_factory=dict)
+    router_urls: Mapping[str, str] = field(default_factory=dict)
+    lenient_model: bool = False
+    session_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class ModelSnapshot:
 class RoleSnapshot:
     """One role at one moment."""
 
+    served: ServedRole
     name: str
     default_model: str | None
     topology_revision: int
@@ -100,7 +109,7 @@ class Publisher:
         if (last := self._last.roles.get(role.name)) is not None:
             revision = last.topology_revision + (_endpoints(models) != _endpoints(last.models))
             seq = last.snapshot_seq + (_document(models) != _document(last.models))
-        return RoleSnapshot(role.name, role.default_model, revision, seq, models)
+        return RoleSnapshot(role, role.name, role.default_model, revision, seq, models)
 
 
 def engine_state(backend: BackendStatistics) -> str:

@@ -237,3 +237,13 @@ async def test_liveness_and_readiness(fleet: Fleet) -> None:
     await served.eligible(1)
     ready = await served.client.get("/readiness")
     assert ready.json() == {"status": "ready", "healthy_workers": 1, "total_workers": 1}
+
+
+async def test_the_engines_of_a_router_are_its_own(fleet: Fleet) -> None:
+    """A model behind a router has no workers here, and says where to register them."""
+    router = "http://127.0.0.1:9"
+    served = await fleet.gateway(RoleConfig("rollout", (ModelConfig("default", router_url=router),)))
+    assert await served.workers() == []
+    refused = await served.client.post("/workers", json={"url": "http://10.0.0.1:1"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_worker")
+    assert router in refused.json()["error"]["message"]

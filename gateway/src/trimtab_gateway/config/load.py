@@ -80,6 +80,8 @@ def _model(name: str, value: object) -> ModelConfig:
         table = _table(value)
         _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
         engines = table.get("engines")
+        if engines is None and "router_url" in table:
+            return ModelConfig(name=name, **table)
         if not isinstance(engines, list):
             problem = "is missing" if engines is None else f"{without_user_info(repr(engines))} is refused"
             hint = 'it must be a list such as ["10.0.0.1:30000"], or [] when all of them come by POST /workers'

@@ -11,6 +11,7 @@ from trimtab.errors import TrimtabError
 from trimtab_gateway.config.adapters import checked_adapter
 from trimtab_gateway.config.error import ConfigError, toml_key
 from trimtab_gateway.config.keys import KEYS, check_key
+from trimtab_gateway.config.routes import check_route_keys, check_router_url, check_session_fields
 from trimtab_gateway.config.rules import (
     as_number,
     check_bool,
@@ -24,7 +25,7 @@ from trimtab_gateway.config.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DEFAULT_PORT = 8080
 _MEBIBYTE = 2**20
@@ -78,6 +79,7 @@ class ModelConfig:
     Attributes:
         name: The name clients send as ``model``.
         engines: The engines of the pool; more may be registered while the gateway runs.
+        router_url: A router that is asked instead of engines; the model has no engines then.
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
@@ -102,6 +104,7 @@ class ModelConfig:
     adapter: Literal["genrm"] | None = None
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    router_url: str | None = None
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -109,6 +112,10 @@ class ModelConfig:
         object.__setattr__(self, "sampling_defaults", defaults)
         object.__setattr__(self, "chat_template_kwargs", kwargs)
         object.__setattr__(self, "engines", tuple(self.engines))
+        if self.router_url is not None:
+            object.__setattr__(self, "router_url", check_router_url(self.router_url))
+            if self.engines:
+                raise ConfigError("router_url", "is refused: the model has engines; it has the one or the other")
         check_seconds("session_ttl_s", self.session_ttl_s)
         check_int("session_cap", self.session_cap, 1, 2**32 - 1)
         if self.max_concurrent is not None:
@@ -134,12 +141,16 @@ class RoleConfig:
         models: The models, each with its own pool.
         default_model: Serves requests that name no model; a sole model is the default anyway.
         lenient_model: Accept any model name (only for a role with one model).
+        route_keys: Model by route key, for requests that name no model.
+        session_fields: Members of a body that may name the session when no header does.
     """
 
     name: str
     models: tuple[ModelConfig, ...]
     default_model: str | None = None
     lenient_model: bool = False
+    route_keys: Mapping[str, str] = field(default_factory=dict)
+    session_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_role_name(self.name)
@@ -158,6 +169,8 @@ class RoleConfig:
                 "lenient_model",
                 f"true is refused: it ignores the name a client sends, and this role has {_listed(names)}",
             )
+        object.__setattr__(self, "route_keys", check_route_keys(self.route_keys, names))
+        object.__setattr__(self, "session_fields", check_session_fields(self.session_fields))
         owners: dict[str, str] = {}
         for model in self.models:
             for index, engine in enumerate(model.engines):
@@ -165,6 +178,11 @@ class RoleConfig:
                 first = owners.setdefault(engine.backend_id, place)
                 if first != place:
                     raise ConfigError(f"{place}.id", f"{engine.backend_id!r} is refused: {first} has the same id")
+
+    @property
+    def router_urls(self) -> dict[str, str]:
+        """The router of each model that is reached through one."""
+        return {model.name: model.router_url for model in self.models if model.router_url is not None}
 
     @property
     def effective_default_model(self) -> str | None:
@@ -253,6 +271,9 @@ class GatewayConfig:
         own = own_urls(self.host, self.port)
         for role in self.roles:
             for model in role.models:
+                if self.port and model.router_url in own:
+                    place = f"roles.{role.name}.models.{toml_key(model.name)}.router_url"
+                    raise ConfigError(place, f"{model.router_url} is refused: it is the address of this gateway itself")
                 for index, engine in enumerate(model.engines):
                     if self.port and engine.url in own:
                         place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"

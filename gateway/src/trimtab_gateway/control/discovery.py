@@ -30,15 +30,22 @@ def discovery_document(snapshot: Snapshot, role: str) -> dict[str, Any]:
         "topology_revision": served.topology_revision,
         "snapshot_seq": served.snapshot_seq,
         "phase": None,
-        "routing": {"default_model": served.default_model, "route_keys": {}},
-        "models": {model.name: _model(model) for model in served.models},
+        "lenient_model": served.served.lenient_model,
+        "routing": {
+            "default_model": served.default_model,
+            "route_keys": dict(served.served.route_keys),
+            "session_fields": list(served.served.session_fields),
+        },
+        "models": {model.name: _model(model, served.served.router_urls.get(model.name)) for model in served.models},
     }
 
 
-def _model(model: ModelSnapshot) -> dict[str, Any]:
+def _model(model: ModelSnapshot, router_url: str | None) -> dict[str, Any]:
+    # The one backend of a model behind a router is the router, which is no engine.
+    backends = model.pool.backends if router_url is None else []
     return {
         "state": model.state,
-        "router_url": None,
+        "router_url": router_url,
         "weight_version": model.pool.weight_version,
         "engines": [
             {
@@ -49,6 +56,6 @@ def _model(model: ModelSnapshot) -> dict[str, Any]:
                 "direct_eligible": backend.eligible,
                 "capacity": backend.capacity,
             }
-            for backend in model.pool.backends
+            for backend in backends
         ],
     }

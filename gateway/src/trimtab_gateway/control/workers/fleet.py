@@ -30,6 +30,8 @@ class Target:
     role: str
     model: str
     pool: Pool
+    is_lenient: bool
+    router_url: str | None
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,6 @@ class Workers:
 
     Args:
         roles: What is served.
-        lenient: Roles that accept any model name.
         rules: Which addresses may be registered.
         engine_key: The key of the engines.
         is_own: Whether a URL is the gateway itself.
@@ -65,13 +66,15 @@ class Workers:
         self,
         roles: tuple[ServedRole, ...],
         *,
-        lenient: frozenset[str],
         rules: AddressRules,
         engine_key: str | None,
         is_own: Callable[[str], bool],
     ) -> None:
-        self._targets = tuple(Target(role.name, name, pool) for role in roles for name, pool in role.models.items())
-        self._lenient = lenient
+        self._targets = tuple(
+            Target(role.name, name, pool, role.lenient_model, role.router_urls.get(name))
+            for role in roles
+            for name, pool in role.models.items()
+        )
         self._rules = rules
         self.engine_key = engine_key
         self._is_own = is_own
@@ -81,8 +84,8 @@ class Workers:
         self._leaving: dict[Key, tuple[Pool, Backend]] = {}
 
     def listed(self, role: str | None) -> list[Worker]:
-        """The workers of a role, or of all."""
-        return [worker for target in self._scope(role) for worker in self._of(target)]
+        """The workers of a role, or of all. The router of a model is none: its engines are its own."""
+        return [worker for target in self._scope(role) if target.router_url is None for worker in self._of(target)]
 
     def find(self, role: str | None, name: str) -> Worker:
         """The worker with this id (its own, or the backend's) or URL.
@@ -161,7 +164,7 @@ class Workers:
         known = ", ".join(target.pool.name for target in scope)
         if model is not None:
             named = [target for target in scope if model in (target.model, target.pool.name)]
-            if not named and len(scope) == 1 and scope[0].role in self._lenient:
+            if not named and len(scope) == 1 and scope[0].is_lenient:
                 named = scope
             if not named:
                 raise Refusal("unknown_model", f"no model {model!r} here; known: {known}")
@@ -169,7 +172,11 @@ class Workers:
         if len(scope) > 1:
             message = f"several pools are served: say which one by model_id or by /<role>/workers; known: {known}"
             raise Refusal("model_required", message)
-        return scope[0]
+        (target,) = scope
+        if target.router_url is not None:
+            message = f"{target.pool.name} is served by the router {target.router_url}: register the engine there"
+            raise Refusal("unsupported_worker", message)
+        return target
 
 
 def _key(target: Target, backend: Backend | BackendStatistics) -> Key:
