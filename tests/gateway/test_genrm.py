@@ -178,3 +178,29 @@ async def test_chat_stays_chat(judge: Callable[..., Awaitable[Judge]], lab: Lab)
     for path in ("/v1/chat/completions", "/chat/completions"):
         assert (await client.post(path, json=body)).content == completion()
         assert engine.requests[-1].json() == body
+
+
+async def test_a_route_key_chooses_the_judge(lab: Lab) -> None:
+    """And an unknown one is 400, where it was 500."""
+    math, code = await lab.engine(one(completion("math"))), await lab.engine(one(completion("code")))
+    models = tuple(
+        ModelConfig(name, (EngineConfig(engine.authority),), adapter="genrm")
+        for name, engine in (("math", math), ("code", code))
+    )
+    role = RoleConfig("genrm", models, default_model="math", route_keys={"openai/gsm8k": "math", "code": "code"})
+    async with (
+        Gateway(GatewayConfig((role,), port=0, probe_interval_s=0.05)) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, trust_env=False) as client,
+    ):
+        await wait_until(lambda: gateway.statistics().snapshot.ready, "the engines")
+
+        async def ask(**more: str) -> httpx.Response:
+            return await client.post("/genrm/generate", json={"messages": MESSAGES, **more})
+
+        assert (await ask(route_key="code")).json() == {"response": "code"}
+        assert (await ask(route_key="openai/gsm8k")).json() == {"response": "math"}
+        assert (await ask()).json() == {"response": "math"}
+        assert (await ask(model="code")).json() == {"response": "code"}
+        refused = await ask(route_key="nobody")
+        assert refused.status_code == 400
+        assert len(math.requests) + len(code.requests) == 4
