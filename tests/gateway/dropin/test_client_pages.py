@@ -50,6 +50,7 @@ async def test_openai(fleet: Fleet) -> None:
     assert isinstance(defined["text"], str)
     assert "".join(defined["pieces"])
     assert defined["code"] == "unknown_model"
+    defined["client"].close()
     assert served.gateway.pool("rollout", "default").statistics().sessions == 1
 
 
