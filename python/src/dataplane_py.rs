@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Genrm, Limits, RoleConfig, StartError, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Genrm, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -84,7 +84,7 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
-        address_rules = None,
+        tls_cert = None, tls_key = None, engine_ca = None, max_clients = None, address_rules = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -107,6 +107,10 @@ impl DataPlane {
         admin_key: Option<String>,
         engine_key: Option<String>,
         metrics_need_key: bool,
+        tls_cert: Option<std::path::PathBuf>,
+        tls_key: Option<std::path::PathBuf>,
+        engine_ca: Option<std::path::PathBuf>,
+        max_clients: Option<u64>,
         address_rules: Option<PyRef<'_, AddressRules>>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
@@ -123,6 +127,11 @@ impl DataPlane {
                 "max_body_bytes is 0: it must be at least 1",
             ));
         }
+        let tls = match (tls_cert, tls_key) {
+            (Some(cert), Some(key)) => Some(ListenerTls { cert, key }),
+            (None, None) => None,
+            _ => return Err(errors::invalid_request(py, "tls_cert and tls_key go together")),
+        };
         let config = Config {
             host: host.to_owned(),
             port,
@@ -132,10 +141,13 @@ impl DataPlane {
             metrics_need_key,
             admin_key,
             engine_key,
+            tls,
+            engine_ca,
             address_rules: address_rules.map(|rules| rules.0.clone()).unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,
+                max_clients,
                 ..Limits::default()
             },
             timeouts: Timeouts {
@@ -229,6 +241,7 @@ fn to_dict<'py>(py: Python<'py>, statistics: &DataPlaneStatistics) -> PyResult<B
         ("open_streams", statistics.open_streams),
         ("connections", statistics.connections),
         ("connections_total", statistics.connections_total),
+        ("turned_away_total", statistics.turned_away_total),
         ("accept_errors_total", statistics.accept_errors_total),
         ("upstream_connections", statistics.upstream_connections),
         ("upstream_idle", statistics.upstream_idle),

@@ -47,7 +47,7 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
-        await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
+        queue_size = None, queue_timeout_s = None, await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -56,16 +56,27 @@ impl Pool {
         session_ttl_s: f64,
         session_cap: i64,
         max_concurrent: Option<i64>,
+        queue_size: Option<i64>,
+        queue_timeout_s: Option<f64>,
         await_version: bool,
         on_ambiguous: &str,
         on_drain_timeout: &str,
         sender_ttl_s: f64,
     ) -> PyResult<Self> {
+        let defaults = PoolConfig::default();
         let config = PoolConfig {
             session_ttl: errors::seconds(py, "session_ttl_s", session_ttl_s)?,
             session_cap: errors::count(py, "session_cap", session_cap)? as usize,
             max_outstanding: max_concurrent
                 .map(|limit| errors::count(py, "max_concurrent", limit))
+                .transpose()?,
+            queue_size: match queue_size {
+                Some(0) => 0,
+                Some(size) => errors::count(py, "queue_size", size)?,
+                None => defaults.queue_size,
+            },
+            queue_timeout: queue_timeout_s
+                .map(|patience| errors::seconds(py, "queue_timeout_s", patience))
                 .transpose()?,
             // Session keys come from clients: an unpredictable seed keeps them from piling up in one bucket.
             hash_seed: RandomState::new().hash_one(0_u8),
@@ -87,7 +98,7 @@ impl Pool {
                 &[("fail", OnDrainTimeout::Fail), ("report", OnDrainTimeout::Report)],
             )?,
             sender_ttl: errors::seconds(py, "sender_ttl_s", sender_ttl_s)?,
-            ..PoolConfig::default()
+            ..defaults
         };
         Ok(Self(SharedPool::new(name, config)))
     }

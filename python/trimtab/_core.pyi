@@ -4,6 +4,7 @@ Every object here is thread-safe. Pool operations are single critical sections o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, final
 
 from trimtab.outcome import Outcome
@@ -367,6 +368,9 @@ class Pool:
         session_ttl_s: A session that is idle (no open lease) this many seconds is forgotten.
         session_cap: Most sessions remembered, at least 1; above it the least recently used idle one is forgotten.
         max_concurrent: Most executions outstanding at once, at least 1; ``None`` means no limit.
+        queue_size: Most requests that wait for a place while so many run; ``None`` is 100,000.
+        queue_timeout_s: Seconds that a proxied request without ``x-trimtab-wait`` waits for a place; ``None``: it is
+            refused at once. ``acquire`` never waits, ``acquire_or_park`` as long as it says.
         await_version: Grant nothing before the first published version.
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool,
             since nobody can say that its tokens are not in the training data.
@@ -384,6 +388,8 @@ class Pool:
         session_ttl_s: float = 3600.0,
         session_cap: int = 1_000_000,
         max_concurrent: int | None = None,
+        queue_size: int | None = None,
+        queue_timeout_s: float | None = None,
         await_version: bool = False,
         on_ambiguous: Literal["settle", "fail_pool"] = "settle",
         on_drain_timeout: Literal["fail", "report"] = "fail",
@@ -804,6 +810,10 @@ class DataPlane:
         admin_key: str | None = None,
         engine_key: str | None = None,
         metrics_need_key: bool = False,
+        tls_cert: str | PathLike[str] | None = None,
+        tls_key: str | PathLike[str] | None = None,
+        engine_ca: str | PathLike[str] | None = None,
+        max_clients: int | None = None,
         address_rules: AddressRules | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
@@ -830,6 +840,11 @@ class DataPlane:
             engine_key: The engines' own key (SGLang's ``--api-key``), sent with probes and with requests that carry no
                 credentials of their own.
             metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+            tls_cert: PEM file with the listener's certificate chain; it speaks TLS then, and needs ``tls_key``.
+            tls_key: PEM file with its private key.
+            engine_ca: PEM file with what certificates of ``https://`` engines are checked against. None: the system's.
+            max_clients: Client connections served at a time; more are answered 503 (but on ``/live`` and ``/ready``), and
+                connections are closed after their answers until there is room again. None: no limit.
             address_rules: Which engines the lease API may register.
 
         Raises:

@@ -21,7 +21,7 @@ class RouterLease:
         backend_id: Id of the backend.
         backend_generation: Number of its incarnation.
         authority: ``host:port`` of the backend.
-        url: ``http://host:port``: append the path, for example ``lease.url + "/generate"``.
+        url: ``http://host:port`` (or ``https://``): append the path, for example ``lease.url + "/generate"``.
         session: The session the lease was acquired for.
         weight_version: Version of the weights that run the execution: label its tokens with it.
         epoch: The epoch of that version.

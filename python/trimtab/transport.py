@@ -7,6 +7,7 @@ is the extra ``trimtab[client]``, so that a process that only routes in process 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -35,6 +36,12 @@ def _timeout(call: Call, policy: RetryPolicy) -> httpx.Timeout:
     return httpx.Timeout(policy.timeout_s, read=policy.timeout_s + call.wait_s)
 
 
+def _trusted(target: Target) -> ssl.SSLContext | bool:
+    # What the system trusts, or SSL_CERT_FILE names; httpx's own list knows no private authority. Without TLS nothing is
+    # verified, and reading the certificates would take 20 ms.
+    return ssl.create_default_context() if target.is_tls else False
+
+
 def _fault(error: httpx.TransportError) -> TransportFault:
     return TransportFault(f"{type(error).__name__}: {error}".rstrip(": "))
 
@@ -46,7 +53,7 @@ class SyncTransport:
         self._policy = policy
         # An inherited proxy would answer for the router.
         self._client = httpx.Client(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=target.is_tls
+            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=_trusted(target)
         )
 
     def run(self, steps: Steps[T], pause: Callable[[float], None] = time.sleep) -> T:
@@ -91,7 +98,7 @@ class AsyncTransport:
     def __init__(self, target: Target, policy: RetryPolicy) -> None:
         self._policy = policy
         self._client = httpx.AsyncClient(
-            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=target.is_tls
+            base_url=target.url, headers=target.headers, limits=_LIMITS, trust_env=False, verify=_trusted(target)
         )
 
     async def run(self, steps: Steps[T]) -> T:

@@ -4,7 +4,7 @@
 //! that mean the same engine must become the same backend, and a text that means something else than an engine's root
 //! (a path, a user, a query) must be refused where it is written, not where a request fails.
 //!
-//! The rules: an optional `http://`; a host name (lower-cased), an IPv4 address, or an IPv6 address (bare or
+//! The rules: an optional `http://` or `https://`; a host name (lower-cased), an IPv4 address, or an IPv6 address (bare or
 //! bracketed; written canonically and bracketed; a zone id is kept); a port from 1 to 65535, always required; at most
 //! one `/` after it. In a bare IPv6 address the last group is therefore the port.
 //!
@@ -31,6 +31,7 @@ const MAX_HOST_BYTES: usize = 253;
 pub struct Address {
     authority: String,
     port: u16,
+    tls: bool,
 }
 
 impl Address {
@@ -51,10 +52,17 @@ impl Address {
         &self.authority
     }
 
-    /// `http://host:port`, without a trailing slash.
+    /// `http://host:port` or `https://host:port`, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.authority)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
+    }
+
+    /// Whether the engine is reached through TLS: its URL begins with `https://`.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls
     }
 
     /// The host alone, an IPv6 host without brackets: what a resolver or a socket takes.
@@ -89,14 +97,14 @@ impl fmt::Display for Address {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({})", self.authority)
+        write!(f, "Address({})", self.url())
     }
 }
 
 type Rule = &'static str;
 
 fn normalise(text: &str) -> Result<Address, Rule> {
-    let rest = strip_scheme(text)?;
+    let (tls, rest) = split_scheme(text)?;
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     for (character, rule) in [
         ('@', "user information is not allowed"),
@@ -121,19 +129,21 @@ fn normalise(text: &str) -> Result<Address, Rule> {
     Ok(Address {
         authority: format!("{host}:{port}"),
         port,
+        tls,
     })
 }
 
-fn strip_scheme(text: &str) -> Result<&str, Rule> {
+/// Whether it is TLS, and what follows.
+fn split_scheme(text: &str) -> Result<(bool, &str), Rule> {
     let Some((scheme, rest)) = text.split_once("://") else {
-        return Ok(text);
+        return Ok((false, text));
     };
     if scheme.eq_ignore_ascii_case("http") {
-        Ok(rest)
+        Ok((false, rest))
     } else if scheme.eq_ignore_ascii_case("https") {
-        Err("TLS to engines (https) is not supported yet")
+        Ok((true, rest))
     } else {
-        Err("the scheme must be http")
+        Err("the scheme must be http or https")
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Spill {
     pub per_minute: u32,
 }
 
+const WAITER_CAP: u32 = 100_000;
+
 /// What can be set about a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -92,6 +94,11 @@ pub struct PoolConfig {
     pub session_cap: usize,
     /// Executions outstanding at most, over all backends; `None` is no limit, the default.
     pub max_outstanding: Option<u32>,
+    /// Requests that wait for a place at most while `max_outstanding` run, whatever they say of their patience. Default:
+    /// 100,000, as many as may wait at all.
+    pub queue_size: u32,
+    /// How long [`crate::pool::Pool::acquire_or_queue`] waits for a place; `None`, the default, is not at all.
+    pub queue_timeout: Option<Duration>,
     /// Consecutive failures that bring a backend down; 0 counts as 1. Default: 3.
     pub down_after: u32,
     /// How long after a failure new sessions avoid a backend. Default: 10 s.
@@ -142,6 +149,8 @@ impl Default for PoolConfig {
             session_ttl: Duration::from_secs(3600),
             session_cap: 1_000_000,
             max_outstanding: None,
+            queue_size: WAITER_CAP,
+            queue_timeout: None,
             down_after: 3,
             suspect_decay: Duration::from_secs(10),
             hash_seed: 0,
@@ -151,7 +160,7 @@ impl Default for PoolConfig {
             on_drain_timeout: OnDrainTimeout::default(),
             sender_ttl: Duration::from_secs(120),
             tombstone_cap: 10_000,
-            waiter_cap: 100_000,
+            waiter_cap: WAITER_CAP,
             unhealthy_budget: None,
             on_unhealthy: OnUnhealthy::default(),
             tick_limit: Duration::from_secs(5),

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -179,6 +180,7 @@ class ScriptedEngine:
         keep_alive_s: Idle connections are closed after this long; None keeps them.
         model_info: Status code of ``GET /model_info``, or None to accept the probe and say nothing.
         unix: Listen on this Unix socket instead of a port: the control app in the tests of the relay to it.
+        tls: Speak TLS with this certificate.
     """
 
     def __init__(
@@ -188,11 +190,13 @@ class ScriptedEngine:
         keep_alive_s: float | None = None,
         model_info: int | None = 200,
         unix: Path | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.script = script
         self.keep_alive_s = keep_alive_s
         self.model_info = model_info
         self.unix = unix
+        self._tls = tls
         self.requests: list[Record] = []
         self.probes: list[Head] = []
         self.aborted: list[str] = []
@@ -212,7 +216,7 @@ class ScriptedEngine:
     @property
     def url(self) -> str:
         """Base URL."""
-        return f"http://{self.authority}"
+        return f"{'http' if self._tls is None else 'https'}://{self.authority}"
 
     @property
     def open_connections(self) -> int:
@@ -232,7 +236,7 @@ class ScriptedEngine:
         sock = tcp_socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self.port))  # the same port again after kill() and a second start
-        self._server = await loop.create_server(lambda: _Protocol(self), sock=sock, backlog=4096)
+        self._server = await loop.create_server(lambda: _Protocol(self), sock=sock, backlog=4096, ssl=self._tls)
         self.port = int(sock.getsockname()[1])
         registry.engine(self)
         return self

@@ -38,7 +38,7 @@ def make_pool(
 ) -> _core.Pool:
     """A pool over scripted engines (or addresses); ``options`` go to ``_core.Pool``."""
     pool = _core.Pool(name, **options)
-    addresses = [engine if isinstance(engine, str) else engine.authority for engine in engines]
+    addresses = [engine if isinstance(engine, str) else engine.url for engine in engines]
     for address, capacity in zip(addresses, capacities or [1.0] * len(addresses), strict=True):
         pool.add_backend(address, capacity, proven=proven)
     return pool

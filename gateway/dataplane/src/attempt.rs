@@ -54,12 +54,8 @@ impl Attempts<'_> {
                 key: None,
                 expect_version: self.terms.version,
             };
-            let acquired = match until {
-                None => upstreams.shared().acquire(&wanted),
-                // Boxed, so that its state does not grow that of requests that do not wait.
-                Some(until) => Box::pin(terms::acquire(self.plane, upstreams.shared(), &wanted, until)).await,
-            };
-            let lease = match acquired {
+            let total = self.deadlines.total;
+            let lease = match terms::acquire(self.plane, upstreams.shared(), &wanted, until, total).await {
                 Ok(lease) => lease,
                 // With every backend tried, what happened to the last one says more than "none is left".
                 Err(error) => return Err(last.unwrap_or_else(|| self.refused(&error))),

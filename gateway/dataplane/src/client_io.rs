@@ -1,4 +1,4 @@
-//! The client's socket as hyper sees it, with three things hyper does not do by itself.
+//! The client's socket as hyper sees it, with four things hyper does not do by itself.
 //!
 //! * **Seeing a client leave.** While a request is being answered hyper reads ahead to notice the end of the client's
 //!   stream, but not when its buffer already holds bytes of a next request (pipelining, or a stray line break after a
@@ -7,9 +7,12 @@
 //!   connection is cut.
 //! * **Lingering** after an answer that did not wait for the whole request (413, 431): closing a socket with unread bytes
 //!   resets it, and the reset would destroy the answer on its way.
+//! * **Giving up a client that takes nothing** when its request has a total time: nobody else is asked then.
 
+use crate::stream::Stream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -19,7 +22,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// How long a client may go on sending a request that was answered already.
 const LINGER: Duration = Duration::from_secs(1);
@@ -30,6 +33,8 @@ pub(crate) struct ClientSignals {
     flushes: AtomicU64,
     wake_at_flush: AtomicBool,
     linger: AtomicBool,
+    /// When the answer must have been taken.
+    deadline: Mutex<Option<Instant>>,
 }
 
 impl ClientSignals {
@@ -43,6 +48,11 @@ impl ClientSignals {
         self.wake_at_flush.store(true, Relaxed);
     }
 
+    /// A client that has not taken its answer by then is cut off.
+    pub(crate) fn answer_by(&self, deadline: Option<Instant>) {
+        *self.deadline.lock() = deadline;
+    }
+
     /// Has the rest of the request read and dropped before the connection closes.
     pub(crate) fn linger(&self) {
         self.linger.store(true, Relaxed);
@@ -50,21 +60,29 @@ impl ClientSignals {
 }
 
 pub(crate) struct ClientIo {
-    stream: TokioIo<TcpStream>,
+    stream: TokioIo<Stream>,
     signals: Arc<ClientSignals>,
     /// hyper waits for bytes itself, so it will see the client leave.
     watched: bool,
     lingering: Option<Pin<Box<Sleep>>>,
+    /// Runs while the client takes nothing, when there is a deadline for that.
+    stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientIo {
-    pub(crate) fn new(stream: TcpStream, signals: Arc<ClientSignals>) -> Self {
+    pub(crate) fn new(stream: Stream, signals: Arc<ClientSignals>) -> Self {
         Self {
             stream: TokioIo::new(stream),
             signals,
             watched: false,
             lingering: None,
+            stall: None,
         }
+    }
+
+    /// Where a client is seen to leave. Under TLS its farewell is bytes like others here, so that only hyper sees it.
+    fn socket(&self) -> &TcpStream {
+        self.stream.inner().socket()
     }
 
     /// An error when the client has left and hyper is not looking.
@@ -73,7 +91,7 @@ impl ClientIo {
             return Ok(());
         }
         let mut byte = [0];
-        match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
+        match self.socket().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Ready(Err(error)) => Err(error),
             // When there is nothing to peek at, the peek has registered the task to be woken, and it looks again.
@@ -81,9 +99,25 @@ impl ClientIo {
         }
     }
 
+    /// Nothing can be written now: an error when the client has left, or has had its time.
+    fn check_stalled(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.check_client(cx)?;
+        let Some(deadline) = *self.signals.deadline.lock() else {
+            return Ok(());
+        };
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if stall.deadline() != deadline {
+            stall.as_mut().reset(deadline);
+        }
+        match stall.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+
     fn has_unread_bytes(&self, cx: &mut Context<'_>) -> bool {
         let mut byte = [0];
-        let peeked = self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte));
+        let peeked = self.socket().poll_peek(cx, &mut ReadBuf::new(&mut byte));
         matches!(peeked, Poll::Ready(Ok(1..)))
     }
 
@@ -117,7 +151,7 @@ impl Write for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if written.is_pending() {
-            self.check_client(cx)?;
+            self.check_stalled(cx)?;
         }
         written
     }
@@ -129,7 +163,7 @@ impl Write for ClientIo {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         if written.is_pending() {
-            self.check_client(cx)?;
+            self.check_stalled(cx)?;
         }
         written
     }

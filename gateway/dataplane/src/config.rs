@@ -34,6 +34,10 @@ pub struct Config {
     /// Which engines may be registered over the network (`/v1/router`, `/workers`). Default: all but metadata services
     /// and link-local addresses. Those of [`Config::roles`] are not judged.
     pub address_rules: AddressRules,
+    /// Certificate and key of the listener, which then speaks TLS only. Default none: plain HTTP.
+    pub tls: Option<ListenerTls>,
+    /// PEM file with the certificates that engines behind `https://` are checked against. Default: the system's.
+    pub engine_ca: Option<PathBuf>,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -56,6 +60,8 @@ impl Config {
             admin_key: None,
             engine_key: None,
             address_rules: AddressRules::default(),
+            tls: None,
+            engine_ca: None,
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -76,11 +82,22 @@ impl fmt::Debug for Config {
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
             .field("address_rules", &self.address_rules)
+            .field("tls", &self.tls)
+            .field("engine_ca", &self.engine_ca)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)
             .finish()
     }
+}
+
+/// What a listener with TLS shows.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// PEM file with the certificate and those between it and its root.
+    pub cert: PathBuf,
+    /// PEM file with its private key.
+    pub key: PathBuf,
 }
 
 /// One role: a path prefix and the models behind it.
@@ -197,6 +214,9 @@ const RESERVED_NAMES: [&str; 20] = [
 pub struct Limits {
     /// Largest request body in bytes; more is answered 413. Default 512 MiB: prompts with images are large.
     pub max_body_bytes: u64,
+    /// Client connections served at a time, so that descriptors are left for those to engines; more are answered 503.
+    /// Default: no limit.
+    pub max_clients: Option<u64>,
     /// Backends tried for one request while not one byte of it has been written. Default 3.
     pub max_attempts: u32,
 }
@@ -205,6 +225,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 512 * 1024 * 1024,
+            max_clients: None,
             max_attempts: 3,
         }
     }

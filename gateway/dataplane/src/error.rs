@@ -53,6 +53,7 @@ pub(crate) enum Code {
     TotalTimeout,
     UpstreamBroken,
     ControlUnavailable,
+    TooManyConnections,
 }
 
 impl Code {
@@ -93,6 +94,7 @@ impl Code {
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::ControlUnavailable => "control_unavailable",
+            Self::TooManyConnections => "too_many_connections",
         }
     }
 
@@ -125,7 +127,8 @@ impl Code {
             | Self::PoolFailed
             | Self::PoolClosed
             | Self::BackendUnreachable
-            | Self::ControlUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::ControlUnavailable
+            | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -146,6 +149,7 @@ impl Code {
                 | Self::TooManyWaiters
                 | Self::BackendUnreachable
                 | Self::ControlUnavailable
+                | Self::TooManyConnections
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout

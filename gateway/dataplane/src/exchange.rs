@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 pub(crate) struct Exchange {
     plane: Arc<Plane>,
@@ -124,7 +125,7 @@ impl Exchange {
                 unreachable!("connected above")
             };
             self.written_before = link.written();
-            match before(deadlines, link.send(request.clone())).await {
+            match before_either(deadlines, link.send(request.clone())).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(_)) if !self.was_written() && !fresh => {
                     self.link = None;
@@ -140,20 +141,27 @@ impl Exchange {
     }
 
     async fn connect(&mut self, total: Option<Instant>) -> Result<(), Refusal> {
-        let deadlines = Deadlines {
-            first_byte: None,
-            total,
-        };
-        match before(deadlines, self.upstream.connect()).await {
+        match before(total, self.connect_once()).await {
             Ok(Ok(link)) => {
                 self.link = Some(link);
                 Ok(())
             }
             Ok(Err(error)) => Err(self.not_connected(&error)),
-            Err(code) => {
-                let failure = self.late(code);
+            Err(_) => {
+                let failure = self.late(Code::TotalTimeout);
                 Err(Refusal::Final(failure))
             }
+        }
+    }
+
+    /// Without a descriptor left, those of idle connections to engines are taken.
+    async fn connect_once(&self) -> Result<EngineLink, ConnectError> {
+        match self.upstream.connect().await {
+            Err(ConnectError::Exhausted(_)) => {
+                self.plane.free_idle_connections();
+                Box::pin(self.upstream.connect()).await
+            }
+            connected => connected,
         }
     }
 
@@ -311,8 +319,16 @@ fn lease_label(lease: &LeaseGuard) -> HeaderValue {
     HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"))
 }
 
+/// Waits for `work` until `deadline`, when there is one.
+pub(crate) async fn before<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    match deadline {
+        None => Ok(work.await),
+        Some(deadline) => tokio::time::timeout_at(deadline, work).await,
+    }
+}
+
 /// Waits for `work` until the earlier deadline, whose code is the error.
-pub(crate) async fn before<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
+pub(crate) async fn before_either<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
     let first_byte = deadlines.first_byte.and_then(|limit| Instant::now().checked_add(limit));
     let (deadline, code) = match (first_byte, deadlines.total) {
         (None, None) => return Ok(work.await),

@@ -9,6 +9,7 @@ use crate::request_id::RequestIdSource;
 use crate::server::{Phase, StartError};
 use crate::shared::SharedPool;
 use crate::stats::Counters;
+use crate::tls::{self, EngineTls};
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
 use crate::version_log::VersionLog;
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) struct Plane {
     pub(crate) config: Config,
@@ -30,6 +32,8 @@ pub(crate) struct Plane {
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
     pub(crate) access: Access,
+    /// Present when the listener speaks TLS.
+    pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) lease_api: LeaseApi,
     /// What the engines ask of us, as the value of `Authorization`.
     pub(crate) engine_key: Option<HeaderValue>,
@@ -63,13 +67,15 @@ impl Plane {
         runtime: Handle,
     ) -> Result<Arc<Self>, StartError> {
         let counters = Arc::new(Counters::default());
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(invalid)?;
+        let engine_tls = Arc::new(EngineTls::new(config.engine_ca.as_deref()).map_err(invalid)?);
         let mut pools = Vec::new();
         let mut roles: Vec<Role> = Vec::with_capacity(config.roles.len());
         for role in &config.roles {
             if roles.iter().any(|known| known.name == role.name) {
                 return Err(invalid(format!("role {:?} is configured twice", role.name)));
             }
-            roles.push(resolve(role, &mut pools, &counters, &config)?);
+            roles.push(resolve(role, &mut pools, &counters, &config, &engine_tls)?);
         }
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
         let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
@@ -85,16 +91,22 @@ impl Plane {
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
             access,
+            tls,
             lease_api,
             engine_key,
             runtime,
         }))
     }
 
+    /// Those of now, and of the future.
     pub(crate) fn close_idle_connections(&self) {
-        for pool in &self.pools {
-            pool.close_idle();
-        }
+        self.pools.iter().for_each(|pool| pool.close_idle(true));
+    }
+
+    /// Their descriptors are needed.
+    #[cold]
+    pub(crate) fn free_idle_connections(&self) {
+        self.pools.iter().for_each(|pool| pool.close_idle(false));
     }
 }
 
@@ -103,6 +115,7 @@ fn resolve(
     pools: &mut Vec<Arc<Upstreams>>,
     counters: &Arc<Counters>,
     config: &Config,
+    tls: &Arc<EngineTls>,
 ) -> Result<Role, StartError> {
     let routing = role.routing().map_err(invalid)?;
     let mut find = |shared: &Arc<SharedPool>| -> Arc<Upstreams> {
@@ -113,6 +126,7 @@ fn resolve(
             Arc::clone(shared),
             Arc::clone(counters),
             &config.timeouts,
+            Arc::clone(tls),
         ));
         pools.push(Arc::clone(&added));
         added

@@ -2,12 +2,15 @@
 
 use crate::client_io::{ClientIo, ClientSignals};
 use crate::config::Config;
+use crate::crowd::{Crowd, LONGEST_REFUSAL};
 use crate::failure_log::FailureSummary;
 use crate::plane::Plane;
 use crate::probe;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
+use crate::stream::Stream;
+use crate::tracker::Token;
 use crate::upstream::EngineNote;
 use crate::version_log::VersionMismatch;
 use hyper::server::conn::http1;
@@ -22,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Connections the kernel holds for us between two turns of the accept loop.
 const ACCEPT_BACKLOG: i32 = 4096;
@@ -30,6 +33,8 @@ const ACCEPT_BACKLOG: i32 = 4096;
 const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// Longest request head; also what is read and buffered at once per client connection.
 const BUFFER_BYTES: usize = 128 * 1024;
+/// A client that has not shaken hands by then holds a descriptor for nothing.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What the threads get to leave after everything was told to end (only name resolution can be that slow).
 const THREAD_JOIN: Duration = Duration::from_secs(1);
 
@@ -123,7 +128,8 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     };
     let (phase, watcher) = watch::channel(Phase::Serving);
     let plane = Plane::new(config, local_addr, watcher.clone(), runtime.handle().clone())?;
-    runtime.spawn(accept(Arc::clone(&plane), listener, watcher));
+    let crowd = Crowd::new(plane.config.limits.max_clients, phase.clone());
+    runtime.spawn(accept(Arc::clone(&plane), listener, crowd, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
     Ok(DataPlane {
         local_addr,
@@ -241,17 +247,33 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver<Phase>) {
+async fn accept(plane: Arc<Plane>, listener: TcpListener, mut crowd: Crowd, phase: watch::Receiver<Phase>) {
     let mut changes = phase.clone();
     loop {
-        let accepted = tokio::select! {
+        let next = async {
+            let place = crowd.place_at_the_door(&plane).await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
             biased;
-            _ = changes.changed() => return,
-            accepted = listener.accept() => accepted,
+            _ = changes.wait_for(|phase| *phase != Phase::Serving) => return,
+            next = next => next,
         };
         if let Ok((stream, _peer)) = accepted {
             add(&plane.counters.connections_total);
-            tokio::spawn(serve(Arc::clone(&plane), stream, phase.clone()));
+            let client = Client::new(&plane, stream, phase.clone());
+            if let Some(place) = place {
+                add(&plane.counters.turned_away);
+                crowd.call_for_relief();
+                tokio::spawn(turn_away(client, place));
+            } else {
+                // Counted before the next one is looked at.
+                let open = Gauge::raise(&plane.counters, |counters| &counters.connections);
+                tokio::spawn(async move {
+                    serve(client, false).await;
+                    drop(open);
+                });
+            }
         } else {
             add(&plane.counters.accept_errors);
             tokio::time::sleep(ACCEPT_RETRY).await;
@@ -259,20 +281,74 @@ async fn accept(plane: Arc<Plane>, listener: TcpListener, phase: watch::Receiver
     }
 }
 
+/// A connection that was accepted.
+struct Client {
+    plane: Arc<Plane>,
+    stream: TcpStream,
+    phase: watch::Receiver<Phase>,
+    running: Token,
+}
+
+impl Client {
+    fn new(plane: &Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<Phase>) -> Self {
+        // Calls for relief that came before it are not for it.
+        phase.mark_unchanged();
+        if *phase.borrow() != Phase::Serving {
+            phase.mark_changed();
+        }
+        Self {
+            running: plane.tasks.enter(),
+            plane: Arc::clone(plane),
+            stream,
+            phase,
+        }
+    }
+}
+
+/// Gives one for whom there is no room an answer, and the end of the connection.
+async fn turn_away(client: Client, place: OwnedSemaphorePermit) {
+    let _ = tokio::time::timeout(LONGEST_REFUSAL, serve(client, true)).await;
+    drop(place);
+}
+
+/// Shakes hands, where the listener speaks TLS; `None` when that fails, takes too long, or we are leaving.
+async fn secure(plane: &Plane, stream: TcpStream, phase: &mut watch::Receiver<Phase>) -> Option<Stream> {
+    let Some(acceptor) = &plane.tls else {
+        return Some(Stream::Plain(stream));
+    };
+    let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)));
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
+        secured = handshake => Some(Stream::Tls(Box::new(secured.ok()?.ok()?.into()))),
+    }
+}
+
 /// Serves one client connection until either side closes it.
 ///
 /// Returning drops hyper's connection and with it the request in flight, whose [`crate::exchange::Exchange`] settles
 /// the lease; that is the one path for a client that went away, for a shutdown that cuts, and for a panic.
-async fn serve(plane: Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
-    let _running = plane.tasks.enter();
-    let _open = Gauge::raise(&plane.counters, |counters| &counters.connections);
+async fn serve(client: Client, turned_away: bool) {
+    let Client {
+        plane,
+        stream,
+        mut phase,
+        running: _running,
+    } = client;
     // Fails when the client has left already.
     if socket::prepare(&stream).is_err() {
         return;
     }
+    let Some(stream) = secure(&plane, stream, &mut phase).await else {
+        return;
+    };
     let signals = Arc::new(ClientSignals::default());
     let io = ClientIo::new(stream, Arc::clone(&signals));
-    let connection = Arc::new(Connection { plane, signals });
+    let connection = Arc::new(Connection {
+        plane,
+        signals,
+        turned_away,
+    });
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
     let mut connection = pin!(
         http1::Builder::new()
@@ -285,8 +361,8 @@ async fn serve(plane: Arc<Plane>, stream: TcpStream, mut phase: watch::Receiver<
             // The error is for nobody: the client is gone or spoke no HTTP, and hyper has answered what it could.
             _ = connection.as_mut() => return,
             changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
-                (Ok(()), Phase::Serving) => {}
-                (Ok(()), Phase::Draining) => connection.as_mut().graceful_shutdown(),
+                // Said again, it is a call to give up connections.
+                (Ok(()), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
                 (Ok(()), Phase::Cut) | (Err(_), _) => return,
             },
         }

@@ -6,7 +6,7 @@ use crate::body::Received;
 use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
-use crate::exchange::Deadlines;
+use crate::exchange::{Deadlines, before};
 use crate::genrm;
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
@@ -19,6 +19,7 @@ use crate::selection::{select_model, session_in_body, session_in_headers, sessio
 use crate::stats::Gauge;
 use crate::terms::Terms;
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -30,6 +31,8 @@ use tokio::time::Instant;
 pub(crate) struct Connection {
     pub(crate) plane: Arc<Plane>,
     pub(crate) signals: Arc<ClientSignals>,
+    /// There is no descriptor to serve it with: one answer, and the end.
+    pub(crate) turned_away: bool,
 }
 
 /// Answers one request. Dropping the future means that the client has left.
@@ -39,7 +42,15 @@ pub(crate) async fn answer(
 ) -> Result<Response<Answer>, Infallible> {
     let counters = &connection.plane.counters;
     let open = Gauge::raise(counters, |counters| &counters.open_requests);
+    if let Some(total) = connection.plane.config.timeouts.total {
+        connection.signals.answer_by(Instant::now().checked_add(total));
+    }
     let mut response = dispatch(&connection, request).await;
+    if connection.turned_away {
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     counters.count_status(response.status());
     response.body_mut().hold(open);
     Ok(response)
@@ -49,6 +60,12 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
     let plane = &connection.plane;
     let (path, method) = (request.uri().path(), request.method());
     let (answer, openai) = match route(path, &plane.roles) {
+        Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
+            (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
+        }
+        Route::Live => (Ok(ready::live()), false),
+        Route::Ready => (Ok(ready::ready(plane)), false),
+        _ if connection.turned_away => (Err(no_room()), false),
         Route::Engine { role, endpoint } => {
             let answer = if method == Method::POST {
                 execute(connection, &plane.roles[role], endpoint, request).await
@@ -57,13 +74,8 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
             };
             (answer, endpoint.is_openai())
         }
-        Route::Live | Route::Ready if method != Method::GET && method != Method::HEAD => {
-            (Err(Failure::method_not_allowed(path, "GET, HEAD")), false)
-        }
         // Boxed, so that its state does not grow that of every proxied request.
         Route::Leases => return Box::pin(serve_leases(connection, request)).await,
-        Route::Live => (Ok(ready::live()), false),
-        Route::Ready => (Ok(ready::ready(plane)), false),
         Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
         Route::UnknownRole | Route::Control if method == Method::CONNECT => (
             Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
@@ -86,6 +98,11 @@ async fn serve_leases(connection: &Connection, request: Request<Incoming>) -> Re
         connection.signals.linger();
     }
     response
+}
+
+fn no_room() -> Failure {
+    let message = "the gateway serves as many connections as its descriptors allow; try again, or raise 'ulimit -n'";
+    Failure::new(Code::TooManyConnections, message).closing()
 }
 
 fn unknown_role(path: &str, plane: &Plane) -> Failure {
@@ -117,7 +134,9 @@ async fn execute(
     plane.access.strip(&mut parts.headers);
     let session_header = session_in_headers(&parts.headers)?;
     let terms = Terms::read(&parts.headers)?;
-    let mut received = Received::read(body, &plane.config.limits, endpoint.cuts_model()).await?;
+    let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
+    let received = before(deadlines.total, received).await;
+    let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
         None => session_in_body(role, &received)?,
@@ -161,6 +180,14 @@ async fn execute(
         return Box::pin(genrm::answer(plane, started, deadlines.total, session_header)).await;
     }
     Ok(relay(connection, started, endpoint, deadlines.total, session_header))
+}
+
+fn sent_too_slowly() -> Failure {
+    Failure::new(
+        Code::TotalTimeout,
+        "the request did not arrive within the time it may take",
+    )
+    .closing()
 }
 
 fn relay(

@@ -20,6 +20,8 @@ pub struct DataPlaneStatistics {
     pub connections: u64,
     /// Client connections ever accepted.
     pub connections_total: u64,
+    /// Client connections that were answered 503 because there was no descriptor to serve them with.
+    pub turned_away_total: u64,
     /// Errors of `accept`, such as a used-up descriptor limit.
     pub accept_errors_total: u64,
     /// Engine connections, busy and pooled (gauge).
@@ -53,6 +55,7 @@ pub(crate) struct Counters {
     pub(crate) open_streams: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) connections_total: AtomicU64,
+    pub(crate) turned_away: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
     pub(crate) upstream_connections: AtomicU64,
     pub(crate) upstream_idle: AtomicU64,
@@ -75,6 +78,7 @@ impl Default for Counters {
             open_streams: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             connections_total: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
             upstream_connections: AtomicU64::new(0),
             upstream_idle: AtomicU64::new(0),
@@ -111,6 +115,7 @@ impl Counters {
             open_streams: self.open_streams.load(Relaxed),
             connections: self.connections.load(Relaxed),
             connections_total: self.connections_total.load(Relaxed),
+            turned_away_total: self.turned_away.load(Relaxed),
             accept_errors_total: self.accept_errors.load(Relaxed),
             upstream_connections: self.upstream_connections.load(Relaxed),
             upstream_idle: self.upstream_idle.load(Relaxed),

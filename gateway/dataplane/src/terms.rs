@@ -1,7 +1,7 @@
 //! On what terms a client takes a lease: how long it waits for one, and on which weights it wants to run.
 //!
 //! While weights are updated nothing is granted. A client that says nothing is refused at once, which is what a load
-//! balancer in front of us needs; one that says how long it can wait is parked in the pool's queue, and answered the
+//! balancer in front of us needs, but for what the pool's own queue allows while all places are taken; one that says how long it can wait is parked in the pool's queue, and answered the
 //! moment its lease is granted. Leaving ends the wait: see [`crate::parked::ParkedCall`].
 
 use crate::error::{Code, Failure};
@@ -11,8 +11,8 @@ use crate::plane::Plane;
 use crate::shared::{LeaseGuard, SharedPool};
 use http::HeaderMap;
 use router_core::error::Error;
-use router_core::pool::AcquireRequest;
-use router_core::waiters::Acquisition;
+use router_core::pool::{AcquireRequest, Grant};
+use router_core::waiters::{Acquisition, Parked};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -60,30 +60,39 @@ pub(crate) fn until(wait: Duration, total: Option<Instant>) -> Instant {
     total.map_or(until, |total| total.min(until))
 }
 
-/// Acquires a lease, waiting for it until then. A data plane that shuts down waits no more.
+/// Acquires a lease, waiting for it as long as the client says, or else as the pool's queue does; in any case no longer
+/// than `total`. A data plane that shuts down waits no more.
 pub(crate) async fn acquire(
     plane: &Plane,
     pool: &Arc<SharedPool>,
     request: &AcquireRequest<'_>,
-    until: Instant,
+    until: Option<Instant>,
+    total: Option<Instant>,
 ) -> Result<LeaseGuard, Error> {
-    let acquired = pool.with(|pool, now| {
-        let deadline = now.after(until.saturating_duration_since(Instant::now()));
-        pool.acquire_or_park(request, deadline, now)
+    let acquired = pool.with(|pool, now| match until {
+        None => pool.acquire_or_queue(request, now),
+        Some(until) => {
+            let deadline = now.after(until.saturating_duration_since(Instant::now()));
+            pool.acquire_or_park(request, deadline, now)
+        }
     })?;
     let grant = match acquired {
         Acquisition::Granted(grant) => grant,
-        Acquisition::Parked(parked) => {
-            let mut call = ParkedCall::new(Arc::clone(pool), parked);
-            let in_time = tokio::select! {
-                biased;
-                answer = &mut call => Some(answer),
-                () = plane.lease_api.time_is_up(until) => None,
-            };
-            in_time.unwrap_or_else(|| call.give_up())?
-        }
+        // Boxed, so that its state does not grow that of requests that do not wait.
+        Acquisition::Parked(parked) => Box::pin(wait(plane, pool, parked, total)).await?,
     };
     Ok(LeaseGuard::new(Arc::clone(pool), grant))
+}
+
+async fn wait(plane: &Plane, pool: &Arc<SharedPool>, parked: Parked, total: Option<Instant>) -> Result<Grant, Error> {
+    let patience = parked.deadline.since(pool.now());
+    let mut call = ParkedCall::new(Arc::clone(pool), parked);
+    let in_time = tokio::select! {
+        biased;
+        answer = &mut call => Some(answer),
+        () = plane.lease_api.time_is_up(until(patience, total)) => None,
+    };
+    in_time.unwrap_or_else(|| call.give_up())
 }
 
 #[cfg(test)]

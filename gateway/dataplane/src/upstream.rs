@@ -11,6 +11,8 @@ use crate::link::Link;
 use crate::shared::SharedPool;
 use crate::socket;
 use crate::stats::{Counters, Gauge, add};
+use crate::stream::Stream;
+use crate::tls::EngineTls;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use parking_lot::{Mutex, RwLock};
@@ -27,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-pub(crate) type EngineLink = Link<TcpStream, Outgoing>;
+pub(crate) type EngineLink = Link<Stream, Outgoing>;
 
 /// An answer to a probe or an abort longer than this is not read to its end.
 const MAX_CALL_BODY_BYTES: usize = 1 << 20;
@@ -39,6 +41,7 @@ pub(crate) struct Upstreams {
     counters: Arc<Counters>,
     connect_timeout: Duration,
     keepalive: Duration,
+    tls: Arc<EngineTls>,
 }
 
 /// One backend incarnation.
@@ -48,6 +51,7 @@ pub(crate) struct Upstream {
     address: Address,
     /// The address, when it is no name that has to be resolved.
     ip: Option<IpAddr>,
+    tls: Arc<EngineTls>,
     /// Values that go into every request and answer, made once.
     pub(crate) host_header: HeaderValue,
     pub(crate) id_header: HeaderValue,
@@ -125,13 +129,19 @@ pub(crate) enum NoAnswer {
 }
 
 impl Upstreams {
-    pub(crate) fn new(shared: Arc<SharedPool>, counters: Arc<Counters>, timeouts: &Timeouts) -> Self {
+    pub(crate) fn new(
+        shared: Arc<SharedPool>,
+        counters: Arc<Counters>,
+        timeouts: &Timeouts,
+        tls: Arc<EngineTls>,
+    ) -> Self {
         Self {
             shared,
             by_backend: RwLock::default(),
             counters,
             connect_timeout: timeouts.connect,
             keepalive: timeouts.engine_keepalive,
+            tls,
         }
     }
 
@@ -145,14 +155,9 @@ impl Upstreams {
             return Arc::clone(known);
         }
         let mut table = self.by_backend.write();
-        let entry = table.entry(backend.reference).or_insert_with(|| {
-            Arc::new(Upstream::new(
-                backend,
-                Arc::clone(&self.counters),
-                self.connect_timeout,
-                self.keepalive,
-            ))
-        });
+        let entry = table
+            .entry(backend.reference)
+            .or_insert_with(|| Arc::new(Upstream::new(backend, self)));
         Arc::clone(entry)
     }
 
@@ -192,15 +197,15 @@ impl Upstreams {
         notes
     }
 
-    pub(crate) fn close_idle(&self) {
+    pub(crate) fn close_idle(&self, for_good: bool) {
         for upstream in self.by_backend.read().values() {
-            upstream.close_idle(true);
+            upstream.close_idle(for_good);
         }
     }
 }
 
 impl Upstream {
-    fn new(backend: &BackendInfo, counters: Arc<Counters>, connect_timeout: Duration, keepalive: Duration) -> Self {
+    fn new(backend: &BackendInfo, owner: &Upstreams) -> Self {
         let header = |text: &str| {
             HeaderValue::from_str(text)
                 .or_else(|_| HeaderValue::from_str(&text.escape_default().to_string()))
@@ -218,9 +223,10 @@ impl Upstream {
             heard_rounds: AtomicU64::new(0),
             probing: AtomicBool::new(false),
             answered: Answered::default(),
-            connect_timeout,
-            keepalive,
-            counters,
+            connect_timeout: owner.connect_timeout,
+            keepalive: owner.keepalive,
+            counters: Arc::clone(&owner.counters),
+            tls: Arc::clone(&owner.tls),
         }
     }
 
@@ -344,13 +350,17 @@ impl Upstream {
             .map_err(|error| ConnectError::Refused(io::Error::other(error)))
     }
 
-    async fn dial(&self) -> io::Result<TcpStream> {
+    async fn dial(&self) -> io::Result<Stream> {
         let stream = match self.ip {
             Some(ip) => TcpStream::connect((ip, self.address.port())).await?,
             None => self.dial_name().await?,
         };
         socket::prepare(&stream)?;
-        Ok(stream)
+        if self.address.is_tls() {
+            // Boxed, so that its state does not grow that of every request.
+            return Box::pin(self.tls.secure(self.address.host(), stream)).await;
+        }
+        Ok(Stream::Plain(stream))
     }
 
     /// Connects to the first address of the name that answers, and to none that no engine has: a name may be registered

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, final
 
 from trimtab._core import AddressRules, DataPlane, Pool, Role
 from trimtab_gateway.config.adapters import genrm
-from trimtab_gateway.config.types import own_urls
+from trimtab_gateway.config.types import own_authorities
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
 from trimtab_gateway.control.workers import Workers
+from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
 from trimtab_gateway.mismatches import log_version_mismatches
@@ -52,7 +53,8 @@ class Gateway:
             self._roles,
             rules=self._address_rules,
             engine_key=config.engine_key,
-            is_own=lambda url: url in own_urls(config.host, self._running().port),
+            engine_ca=config.engine_ca,
+            is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
         )
         self._reachability = ReachabilityLog()
         self._started = time.monotonic()
@@ -67,7 +69,8 @@ class Gateway:
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
             address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")  # noqa: PLR2004 -- IP version
-        return f"http://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
+        scheme = "http" if self.config.tls_cert is None else "https"
+        return f"{scheme}://{address if address.version == 4 else f'[{address}]'}:{plane.port}"  # noqa: PLR2004 -- IP version
 
     def pool(self, role: str, model: str) -> Pool:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
@@ -152,6 +155,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
         session_ttl_s=model.session_ttl_s,
         session_cap=model.session_cap,
         max_concurrent=model.max_concurrent,
+        queue_size=model.queue_size,
+        queue_timeout_s=model.queue_timeout_s,
         await_version=model.versioned,
         on_ambiguous=model.on_ambiguous,
         on_drain_timeout=model.on_drain_timeout,
@@ -195,6 +200,7 @@ def _start_data_plane(
         control_socket=str(control_socket),
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
+        max_clients=max_clients(config),
         connect_timeout_s=config.connect_timeout_s,
         first_byte_timeout_s=config.first_byte_timeout_s,
         idle_timeout_s=config.idle_timeout_s,
@@ -208,6 +214,9 @@ def _start_data_plane(
         engine_key=config.engine_key,
         metrics_need_key=config.metrics_need_key,
         address_rules=address_rules,
+        tls_cert=config.tls_cert,
+        tls_key=config.tls_key,
+        engine_ca=config.engine_ca,
     )
 
 

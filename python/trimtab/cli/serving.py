@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -17,21 +16,21 @@ from trimtab import __version__
 from trimtab.errors import TrimtabError
 from trimtab_gateway import Gateway
 from trimtab_gateway.config.rules import is_loopback
+from trimtab_gateway.descriptors import max_clients, needed, raise_limit
 from trimtab_gateway.log import configure_logging, get_logger
 
 if TYPE_CHECKING:
     from trimtab_gateway import GatewayConfig
 
 logger = get_logger("serve")
-_MANY_DESCRIPTORS = 2**20
 _FEW_DESCRIPTORS = 4096
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def serve(config: GatewayConfig, *, as_json: bool) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ``click.ClickException`` when the gateway cannot start."""
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when the gateway cannot start."""
     configure_logging(sys.stderr, as_json=as_json)
-    _raise_descriptor_limit()
+    _use_all_descriptors(config)
     _mention_ignored_proxies()
     if not is_loopback(config.host) and config.client_key is None:
         message = "whoever can connect can run generations: give a client key (TRIMTAB_CLIENT_KEY, --client-key-file)"
@@ -56,7 +55,10 @@ async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
             logger.info("stopping: running requests get a moment to finish", signal=number.name)
             stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    stopping = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
+        stopping.append(signal.SIGHUP)
+    for number in stopping:
         loop.add_signal_handler(number, on_signal, number)
     async with gateway:
         _announce(gateway, as_json=as_json)
@@ -90,24 +92,21 @@ def _counted(urls: list[str]) -> str:
 
 
 def _shortened(urls: list[str], shown: int = 4) -> str:
-    names = [url.removeprefix("http://") for url in urls]
+    names = [url.partition("://")[2] for url in urls]
     return ", ".join(names[:shown]) + (f", {len(names) - shown} more" if len(names) > shown else "")
 
 
-def _raise_descriptor_limit() -> None:
-    """Use the descriptors this process may have: each running request holds two sockets."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MANY_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MANY_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        wanted = soft
+def _use_all_descriptors(config: GatewayConfig) -> None:
+    limit, need = raise_limit(), needed(config)
+    clients = max_clients(config)
+    counted = {"limit": limit, "enough_for_clients": clients, "needed": "unknown" if need is None else need}
+    if limit is None or clients is None:
+        return
+    if limit < (_FEW_DESCRIPTORS if need is None else need):
+        message = "few descriptors: raise 'ulimit -n'; more clients than it is enough for are answered 503"
+        logger.warning(message, **counted)
     else:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (ValueError, OSError) as error:
-            logger.warning("the descriptor limit could not be raised", limit=soft, reason=str(error))
-            wanted = soft
-    if 0 <= wanted < _FEW_DESCRIPTORS:
-        logger.warning("few descriptors: raise 'ulimit -n'", limit=wanted, enough_for_requests=wanted // 2)
+        logger.info("descriptors", **counted)
 
 
 def _mention_ignored_proxies() -> None:

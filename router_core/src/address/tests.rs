@@ -41,6 +41,18 @@ fn equal_engines_have_one_form() {
     }
 }
 
+/// With and without TLS are two addresses of one authority.
+#[test]
+fn the_scheme_belongs_to_the_address() {
+    let [plain, tls] = ["http://h:1", "HTTPS://H:1/"].map(|text| Address::parse(text).expect("an address"));
+    assert_eq!((plain.authority(), tls.authority()), ("h:1", "h:1"));
+    assert_eq!(
+        (plain.url(), tls.url()),
+        ("http://h:1".to_owned(), "https://h:1".to_owned())
+    );
+    assert!(tls.is_tls() && !plain.is_tls() && plain != tls);
+}
+
 /// Everything that is not an engine's root is refused, naming the text and the rule.
 #[test]
 fn every_rule_is_named() {
@@ -62,10 +74,10 @@ fn every_rule_is_named() {
         ("h:-1", "1 to 65535"),
         ("h:8o", "1 to 65535"),
         ("h:80 ", "1 to 65535"),
-        ("https://h:1", "TLS to engines"),
-        ("HTTPS://h:1", "TLS to engines"),
-        ("ftp://h:1", "scheme must be http"),
-        ("://h:1", "scheme must be http"),
+        ("https://", "host is missing"),
+        ("https://h", "port is missing"),
+        ("ftp://h:1", "scheme must be http or https"),
+        ("://h:1", "scheme must be http or https"),
         ("user@h:1", "user information"),
         ("http://user:secret@h:1", "user information"),
         ("h:1@0", "user information"),
@@ -130,7 +142,9 @@ fn almost_an_address() -> impl Strategy<Value = String> {
 /// Normalising is idempotent, whatever was accepted.
 fn check(text: &str) -> Result<(), TestCaseError> {
     if let Ok(address) = Address::parse(text) {
-        prop_assert_eq!(&Address::parse(address.authority()).expect("a normal form"), &address);
+        let plain = Address::parse(address.authority()).expect("a normal form");
+        prop_assert_eq!(plain.authority(), address.authority());
+        prop_assert!(!plain.is_tls());
         prop_assert_eq!(&Address::parse(&address.url()).expect("a url"), &address);
         prop_assert!(!address.host().is_empty() && !address.host().contains(['[', ']', '/', '@']));
     }

@@ -144,7 +144,7 @@ impl Error {
                 f,
                 "the sender has {limit} settled requests that it did not report as settled: send the settled intervals"
             ),
-            Self::TooManyWaiters { limit } => write!(f, "{limit} requests are parked already"),
+            Self::TooManyWaiters { limit } => write!(f, "{limit} requests wait already"),
             Self::DrainTimeout {
                 update,
                 outstanding,

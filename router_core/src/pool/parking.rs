@@ -8,7 +8,7 @@ use crate::lease::{Outcome, Settlement};
 use crate::sender::{Answer, Record};
 use crate::session::Name;
 use crate::time::Timestamp;
-use crate::waiters::{Acquisition, Parked, Ticket, Waiter};
+use crate::waiters::{Acquisition, ParkReason, Parked, Ticket, Waiter};
 
 use super::keyed::Recalled;
 use crate::health::Evidence;
@@ -43,6 +43,21 @@ impl Pool {
         }
     }
 
+    /// Like [`Self::acquire`], but waits for a place for the pool's own `queue_timeout` while `max_outstanding` run. For
+    /// callers that have not said how long they wait: everything else is still refused at once.
+    ///
+    /// Queued is in order of arrival, with those who wait for a place by [`Self::acquire_or_park`]. What begins to be in
+    /// the way while one is queued (a fence, an update) keeps one waiting, and is the error at the deadline if it lasts.
+    ///
+    /// Fails like [`Self::acquire`], and with [`Error::TooManyWaiters`] when `queue_size` wait already.
+    pub fn acquire_or_queue(&mut self, request: &AcquireRequest<'_>, now: Timestamp) -> Result<Acquisition, Error> {
+        match (self.acquire(request, now), self.config.queue_timeout) {
+            (Ok(grant), _) => Ok(Acquisition::Granted(grant)),
+            (Err(Error::AtCapacity { .. }), Some(patience)) => self.acquire_or_park(request, now.after(patience), now),
+            (Err(error), _) => Err(error),
+        }
+    }
+
     fn park(
         &mut self,
         claimant: &Claimant<'_>,
@@ -53,10 +68,7 @@ impl Pool {
         let Some(reason) = why.park_reason().filter(|_| deadline > now) else {
             return Err(why);
         };
-        let limit = self.config.waiter_cap;
-        if self.waiters.queued() >= limit {
-            return Err(Error::TooManyWaiters { limit });
-        }
+        self.check_queue(reason)?;
         let hold = claimant
             .session
             .and_then(|name| self.sessions.find(self.sessions.hash(name), name))
@@ -89,6 +101,24 @@ impl Pool {
             reason,
             deadline,
         }))
+    }
+
+    /// Refuses when as many wait as may: at all, and for a place.
+    fn check_queue(&self, reason: ParkReason) -> Result<(), Error> {
+        let (limit, queue_size) = (self.config.waiter_cap, self.config.queue_size);
+        if self.waiters.queued() >= limit {
+            return Err(Error::TooManyWaiters { limit });
+        }
+        if reason == ParkReason::AtCapacity && self.queued_for_a_place() >= queue_size {
+            return Err(Error::TooManyWaiters { limit: queue_size });
+        }
+        Ok(())
+    }
+
+    /// How many would be granted a lease if there were places: those whose owner is open.
+    fn queued_for_a_place(&self) -> u32 {
+        let owners = self.owners.indexes().filter(|owner| self.is_open(*owner));
+        owners.map(|owner| self.waiters.queued_of(owner)).sum()
     }
 
     /// Lets another call with the same key wait for the same answer.

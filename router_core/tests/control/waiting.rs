@@ -163,6 +163,99 @@ fn not_everybody_may_wait() {
     assert_eq!(code(refused), "no_eligible_backend");
 }
 
+fn queued(desk: &mut Desk, session: &str) -> Result<Acquisition, Error> {
+    let request = AcquireRequest::for_session(session);
+    desk.pool.acquire_or_queue(&request, desk.now)
+}
+
+fn ticket_of(acquired: Result<Acquisition, Error>) -> Ticket {
+    match acquired {
+        Ok(Acquisition::Parked(parked)) => parked.ticket,
+        other => panic!("not queued: {other:?}"),
+    }
+}
+
+fn one_place(queue_size: u32) -> PoolConfig {
+    PoolConfig {
+        max_outstanding: Some(1),
+        queue_size,
+        queue_timeout: Some(seconds(5)),
+        ..PoolConfig::default()
+    }
+}
+
+/// While all places are taken a request queues for the pool's own time, in order; more than `queue_size` do not, and
+/// whoever is cancelled has left the queue, so that the next one finds room (B84).
+#[test]
+fn b84_queueing_for_a_place() {
+    let mut desk = Desk::new(one_place(2), 1);
+    let running = desk.acquire_plain("a").lease;
+    let first = ticket_of(queued(&mut desk, "b"));
+    let second = ticket_of(queued(&mut desk, "c"));
+    let full = queued(&mut desk, "d").expect_err("full");
+    assert_eq!((full.code(), full.retryable()), ("too_many_waiters", true));
+    desk.pool.abandon(first, desk.now);
+    assert_eq!(desk.control().waiters, 1);
+    let third = ticket_of(queued(&mut desk, "d"));
+    desk.settle(running, Outcome::Completed);
+    assert_eq!(desk.pool.take_wakes(), [second]);
+    desk.advance(seconds(5));
+    assert_eq!(code(desk.pool.give_up(third, desk.now)), "at_capacity");
+    assert_eq!(desk.control().waiters, 0);
+}
+
+/// Only a place is queued for: what else is in the way refuses at once, or keeps those waiting who queue already.
+#[test]
+fn the_queue_is_for_places() {
+    let mut desk = Desk::new(one_place(8), 1);
+    desk.fence("default", "pause");
+    assert_eq!(code(queued(&mut desk, "a")), "fenced");
+    desk.unfence("default", "pause");
+    let running = desk.acquire_plain("a").lease;
+    let ticket = ticket_of(queued(&mut desk, "b"));
+    desk.fence("default", "pause");
+    desk.settle(running, Outcome::Completed);
+    assert!(!desk.pool.has_wakes());
+    desk.unfence("default", "pause");
+    assert_eq!(desk.pool.take_wakes(), [ticket]);
+}
+
+/// Those who say themselves how long they wait queue with the others, and count; those who wait for something else do
+/// not take their places.
+#[test]
+fn everybody_who_waits_for_a_place_counts() {
+    let mut desk = Desk::new(one_place(1), 1);
+    desk.attach("t", "train");
+    let running = desk.acquire_plain("a").lease;
+    desk.fence("train", "pause");
+    desk.park_for("t", 1, "s", ParkReason::Fenced);
+    let queued_one = ticket_of(queued(&mut desk, "b"));
+    let patient = AcquireRequest::for_session("c");
+    let refused = desk.pool.acquire_or_park(&patient, Timestamp::MAX, desk.now);
+    assert_eq!(code(refused), "too_many_waiters");
+    desk.settle(running, Outcome::Completed);
+    assert_eq!(desk.pool.take_wakes(), [queued_one]);
+}
+
+/// A request that is refused takes nothing with it: neither a place, nor a session, nor a place in the queue (B98).
+#[test]
+fn b98_a_refused_request_consumes_nothing() {
+    let mut desk = Desk::new(one_place(0), 1);
+    let running = desk.acquire_plain("a").lease;
+    let before = desk.pool.statistics();
+    for _ in 0..3 {
+        assert_eq!(code(queued(&mut desk, "b")), "too_many_waiters");
+        assert_eq!(
+            code(desk.pool.acquire(&AcquireRequest::for_session("b"), desk.now)),
+            "at_capacity"
+        );
+    }
+    assert_eq!(desk.pool.statistics(), before);
+    desk.settle(running, Outcome::Completed);
+    let granted = queued(&mut desk, "c");
+    assert!(matches!(granted, Ok(Acquisition::Granted(_))), "{granted:?}");
+}
+
 /// Without a sender one waits as well, and the first backend that comes serves.
 #[test]
 fn waiting_for_a_backend() {

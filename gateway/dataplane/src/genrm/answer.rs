@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::attempt::Started;
 use crate::error::{Code, Failure};
-use crate::exchange::{Deadlines, Exchange, before, describe};
+use crate::exchange::{Deadlines, Exchange, before_either, describe};
 use crate::headers::{self, BACKEND, LEASE, SESSION, WEIGHT_VERSION};
 use crate::observe::Observer;
 use crate::plane::Plane;
@@ -67,7 +67,7 @@ async fn collect(
     };
     loop {
         let next = std::future::poll_fn(|cx| exchange.poll_frame(&mut body, cx));
-        let frame = match before(deadlines, next).await {
+        let frame = match before_either(deadlines, next).await {
             Ok(None) => break,
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => {

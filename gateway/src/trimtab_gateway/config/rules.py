@@ -98,6 +98,12 @@ def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
+def check_path(key: str, value: object) -> None:
+    """Refuse what cannot be the path of a file. What the file holds is looked at when the gateway starts."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(key, f"{value!r} is refused: it must be the path of a file")
+
+
 def check_host(host: object, *, has_admin_key: bool) -> None:
     """Refuse an address to bind that is not one, or that opens a gateway without an admin key to other machines."""
     if not isinstance(host, str) or not host:

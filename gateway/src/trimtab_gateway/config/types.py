@@ -19,6 +19,7 @@ from trimtab_gateway.config.rules import (
     check_host,
     check_int,
     check_model_name,
+    check_path,
     check_role_name,
     check_seconds,
     without_user_info,
@@ -36,7 +37,7 @@ class EngineConfig:
     """One SGLang engine that is running already.
 
     Attributes:
-        url: ``[http://]host:port``. After construction: the normalised ``http://host:port``.
+        url: ``[http[s]://]host:port``. After construction: the normalised ``http[s]://host:port``.
         capacity: Positive weight; load is compared as outstanding / capacity.
         id: Name in headers, logs and metrics. Default: ``host:port``.
     """
@@ -83,6 +84,8 @@ class ModelConfig:
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
         max_concurrent: Most executions outstanding in the pool; None: no limit.
+        queue_size: Most requests that wait for a place while so many run; None: 100,000.
+        queue_timeout_s: How long a request that says nothing of its patience waits for a place; None: not at all.
         versioned: Grant nothing before a controller has published a first weight version.
         on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
@@ -97,6 +100,8 @@ class ModelConfig:
     session_ttl_s: float = 3600.0
     session_cap: int = 1_000_000
     max_concurrent: int | None = None
+    queue_size: int | None = None
+    queue_timeout_s: float | None = None
     versioned: bool = False
     on_ambiguous: Literal["settle", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
@@ -120,6 +125,7 @@ class ModelConfig:
         check_int("session_cap", self.session_cap, 1, 2**32 - 1)
         if self.max_concurrent is not None:
             check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
+        self._check_queue()
         check_bool("versioned", self.versioned)
         check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
@@ -130,6 +136,15 @@ class ModelConfig:
                 raise ConfigError(
                     f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address"
                 )
+
+    def _check_queue(self) -> None:
+        if self.queue_size is not None:
+            check_int("queue_size", self.queue_size, 0, 2**32 - 1)
+        if self.queue_timeout_s is not None:
+            check_seconds("queue_timeout_s", self.queue_timeout_s)
+        for key in ("queue_size", "queue_timeout_s"):
+            if getattr(self, key) is not None and self.max_concurrent is None:
+                raise ConfigError(key, "is refused: nothing is queued for without max_concurrent")
 
 
 @dataclass(frozen=True)
@@ -209,6 +224,9 @@ class GatewayConfig:
         admin_key: Bearer key of the lease API; without it the API is open to this machine only.
         engine_key: Sent to engines as bearer key where the client sent none, and with probes.
         metrics_need_key: Whether ``/metrics`` asks for the client key as well.
+        tls_cert: PEM file with the listener's certificate chain; the listener speaks TLS then.
+        tls_key: PEM file with its private key.
+        engine_ca: PEM file with what certificates of ``https://`` engines are checked against; None: the system's.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -230,6 +248,9 @@ class GatewayConfig:
     admin_key: str | None = field(default=None, repr=False)
     engine_key: str | None = field(default=None, repr=False)
     metrics_need_key: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    engine_ca: str | None = None
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -250,6 +271,7 @@ class GatewayConfig:
         check_bool("metrics_need_key", self.metrics_need_key)
         if self.metrics_need_key and self.client_key is None:
             raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
+        self._check_tls()
         check_host(self.host, has_admin_key=self.admin_key is not None)
         check_int("port", self.port, 0, 65535)
         check_int("worker_threads", self.worker_threads, 1, 1024)
@@ -266,24 +288,32 @@ class GatewayConfig:
         object.__setattr__(self, "worker_allow", _checked_allow_list(self.worker_allow))
         self._refuse_own_address()
 
+    def _check_tls(self) -> None:
+        for key in ("tls_cert", "tls_key", "engine_ca"):
+            if getattr(self, key) is not None:
+                check_path(key, getattr(self, key))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing = "tls_cert" if self.tls_cert is None else "tls_key"
+            raise ConfigError(missing, "is missing: a listener with TLS needs both tls_cert and tls_key")
+
     def _refuse_own_address(self) -> None:
         # A gateway in front of itself finds itself alive and passes the first request round until it has no sockets.
-        own = own_urls(self.host, self.port)
+        own = own_authorities(self.host, self.port)
         for role in self.roles:
             for model in role.models:
-                if self.port and model.router_url in own:
+                if self.port and model.router_url and model.router_url.partition("://")[2] in own:
                     place = f"roles.{role.name}.models.{toml_key(model.name)}.router_url"
                     raise ConfigError(place, f"{model.router_url} is refused: it is the address of this gateway itself")
                 for index, engine in enumerate(model.engines):
-                    if self.port and engine.url in own:
+                    if self.port and engine.url.partition("://")[2] in own:
                         place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"
                         raise ConfigError(place, f"{engine.url} is refused: it is the address of this gateway itself")
 
 
-def own_urls(host: str, port: int) -> set[str]:
-    """URLs of a listener on ``host`` for whoever is on the same machine, as far as they can be told."""
+def own_authorities(host: str, port: int) -> set[str]:
+    """``host:port`` of a listener on ``host`` for whoever is on the same machine, as far as it can be told."""
     hosts = {host} | next((names for names in _SAME_HOST if host in names), set())
-    return {f"http://{f'[{host}]' if ':' in host else host}:{port}" for host in hosts}
+    return {f"{f'[{host}]' if ':' in host else host}:{port}" for host in hosts}
 
 
 def _checked_allow_list(value: object) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _FORBIDDEN = {
 }
 
 
-class AccessDenied(Exception):  # noqa: N818 -- what happened, like PermissionDenied; the middleware answers it
+class AccessDenied(Exception):
     """The caller of an admin endpoint is no admin.
 
     Attributes:

@@ -36,6 +36,7 @@ DATA_PLANE_GAUGES = {
 }
 DATA_PLANE_COUNTERS = {
     "trimtab_connections": ("connections_total", "Client connections accepted"),
+    "trimtab_connections_turned_away": ("turned_away_total", "Client connections answered 503 for want of descriptors"),
     "trimtab_accept_errors": ("accept_errors_total", "Client connections that could not be accepted"),
     "trimtab_upstream_connections": ("upstream_connections_total", "Engine connections opened"),
     "trimtab_upstream_reused": ("upstream_reused_total", "Requests sent on an engine connection that was open already"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import stat
 import tempfile
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 MAX_SOCKET_PATH_BYTES = 107
 # hyper lets a request head of this size through; aiohttp's own limit is smaller and answers in plain text.
 _MAX_HEADER_BYTES = 2**18
+_PREFIX = "trimtab-"
+_SOCKET = "control"
+_PRIVATE_MODE = 0o700
+_YOUNG_S = 60.0
 
 
 @asynccontextmanager
@@ -27,9 +34,10 @@ async def private_server(app: web.Application) -> AsyncIterator[Path]:
     Yields:
         The socket's path: mode 0600 in a directory of mode 0700 that exists only for this block.
     """
+    remove_stale_directories()
     directory = _private_directory()
     try:
-        path = directory / "control"
+        path = directory / _SOCKET
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -50,9 +58,35 @@ async def private_server(app: web.Application) -> AsyncIterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def remove_stale_directories() -> None:
+    """Remove what killed gateways of this user left behind: directories of ours whose socket nobody listens on.
+
+    Young ones are left alone, since they may be those of a gateway that is about to listen.
+    """
+    for parent in {tempfile.gettempdir(), "/tmp"}:
+        for directory in Path(parent).glob(f"{_PREFIX}*"):
+            with suppress(OSError):  # gone meanwhile, or not ours to look into
+                if _is_stale(directory):
+                    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_stale(directory: Path) -> bool:
+    facts = directory.lstat()
+    ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and stat.S_IMODE(facts.st_mode) == _PRIVATE_MODE
+    if not ours or time.time() - facts.st_mtime < _YOUNG_S or os.listdir(directory) != [_SOCKET]:  # noqa: PTH208 -- names
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(directory / _SOCKET))
+        except ConnectionRefusedError:
+            return True
+    return False
+
+
 def _private_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="trimtab-"))
-    if len(bytes(directory / "control")) <= MAX_SOCKET_PATH_BYTES:
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if len(bytes(directory / _SOCKET)) <= MAX_SOCKET_PATH_BYTES:
         return directory
     directory.rmdir()
-    return Path(tempfile.mkdtemp(prefix="trimtab-", dir="/tmp"))
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trimtab_gateway.control.workers.fleet import Worker
+    from trimtab_gateway.control.workers.fleet import Worker, Workers
 
 AT_ONCE = 64
 """Engines asked at the same time."""
@@ -32,24 +33,25 @@ class EngineAnswer:
 
 
 async def ask_all(
-    workers: Sequence[Worker], method: str, path: str, *, timeout_s: float, key: str | None
+    fleet: Workers, asked: Sequence[Worker], method: str, path: str, *, timeout_s: float
 ) -> list[EngineAnswer]:
-    """Ask every worker for ``path``, each with a deadline of its own.
+    """Ask each of ``asked`` for ``path``, with the engines' key and a deadline of its own.
 
     Returns:
-        The answers in the order of ``workers``; nothing is raised for an engine that does not answer.
+        The answers in the order of ``asked``; nothing is raised for an engine that does not answer.
     """
     gate = asyncio.Semaphore(AT_ONCE)
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    headers = {} if fleet.engine_key is None else {"Authorization": f"Bearer {fleet.engine_key}"}
+    trust = ssl.create_default_context(cafile=fleet.engine_ca)
     # Engines are reached directly, whatever the environment says; the deadline is that of each call.
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    connector = aiohttp.TCPConnector(limit=0, force_close=True, ssl=trust)
     async with aiohttp.ClientSession(connector=connector, trust_env=False, headers=headers) as session:
 
         async def ask(worker: Worker) -> EngineAnswer:
             async with gate:
                 return await _ask(session, worker, method, path, timeout_s)
 
-        return list(await asyncio.gather(*map(ask, workers)))
+        return list(await asyncio.gather(*map(ask, asked)))
 
 
 async def _ask(

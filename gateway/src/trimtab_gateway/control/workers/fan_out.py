@@ -20,7 +20,7 @@ UNKNOWN_LOAD = -1
 async def flush_cache(_request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """Flush the KV cache of every worker; 206 with the failed ones when not all did (a busy engine refuses)."""
     listed = workers.listed(role)
-    answers = await ask_all(listed, "POST", "/flush_cache", timeout_s=FLUSH_S, key=workers.engine_key)
+    answers = await ask_all(workers, listed, "POST", "/flush_cache", timeout_s=FLUSH_S)
     failed = [_failed(answer) for answer in answers if answer.error is not None]
     flushed = [answer.worker.url for answer in answers if answer.error is None]
     document: dict[str, Any] = {
@@ -55,7 +55,7 @@ async def v1_loads(request: web.Request, workers: Workers, role: str | None) -> 
 
 async def _loads(workers: Workers, role: str | None, include: str) -> list[EngineAnswer]:
     path = f"/v1/loads?include={include}"
-    return await ask_all(workers.listed(role), "GET", path, timeout_s=LOAD_S, key=workers.engine_key)
+    return await ask_all(workers, workers.listed(role), "GET", path, timeout_s=LOAD_S)
 
 
 def _entries(answer: EngineAnswer) -> list[dict[str, Any]]:

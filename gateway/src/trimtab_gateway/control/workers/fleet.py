@@ -15,6 +15,7 @@ from trimtab_gateway.control.workers.registration import Registration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from os import PathLike
 
     from trimtab._core import AddressRules, Backend, BackendStatistics, Pool
     from trimtab_gateway.snapshot import ServedRole
@@ -59,7 +60,8 @@ class Workers:
         roles: What is served.
         rules: Which addresses may be registered.
         engine_key: The key of the engines.
-        is_own: Whether a URL is the gateway itself.
+        engine_ca: File with what certificates of engines are checked against; None: the system's.
+        is_own: Whether ``host:port`` is the gateway itself.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Workers:
         *,
         rules: AddressRules,
         engine_key: str | None,
+        engine_ca: str | PathLike[str] | None,
         is_own: Callable[[str], bool],
     ) -> None:
         self._targets = tuple(
@@ -77,6 +80,7 @@ class Workers:
         )
         self._rules = rules
         self.engine_key = engine_key
+        self.engine_ca = engine_ca
         self._is_own = is_own
         # Another one with each start: an id of an earlier process names nothing.
         self._namespace = uuid.uuid4()
@@ -111,8 +115,8 @@ class Workers:
         target = self._target(role, registration.model_id)
         try:
             self._rules.check(registration.url)
-            _, url = normalize_address(registration.url)
-            if self._is_own(url):
+            authority, url = normalize_address(registration.url)
+            if self._is_own(authority):
                 raise Refusal("invalid_address", f"{url} is refused: it is the address of this gateway itself")
             backend = self._admit(target.pool, url, registration.capacity)
         except TrimtabError as error:
