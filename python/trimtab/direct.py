@@ -13,9 +13,9 @@ from trimtab.classification import classify
 from trimtab.client import RouterClient
 from trimtab.direct_answer import DirectAnswer, judge, settle
 from trimtab.direct_plan import Plan, check_direct, check_granted, plan
-from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, Settings, broken, not_listed
+from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, DISCOVERY_LAG_S, Settings, broken, not_listed
 from trimtab.direct_stream import DirectStream
-from trimtab.errors import NoEligibleBackend, RouterRestarted, StaleDiscovery
+from trimtab.errors import NotDirect, RouterRestarted, StaleDiscovery
 from trimtab.transport import httpx
 
 if TYPE_CHECKING:
@@ -205,9 +205,9 @@ class DirectClient:
         """A lease on an engine that may be called."""
         route = request.route
         try:
-            check_direct(self._feed.current, route, waits=wait > 0)
-        except (StaleDiscovery, NoEligibleBackend):
-            check_direct(await asyncio.to_thread(self._feed.refresh), route, waits=wait > 0)
+            check_direct(self._feed.current, route)
+        except (StaleDiscovery, NotDirect):
+            check_direct(await asyncio.to_thread(self._feed.refresh), route)
         router = await self._router(route.model)
         try:
             async with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
@@ -226,8 +226,11 @@ class DirectClient:
     async def _confirm(self, route: Route, lease: RouterLease) -> None:
         if check_granted(self._feed.current, route, lease):
             return
-        if not check_granted(await asyncio.to_thread(self._feed.refresh), route, lease):
-            raise not_listed(lease)
+        for pause_s in DISCOVERY_LAG_S:
+            await asyncio.sleep(pause_s)
+            if check_granted(await asyncio.to_thread(self._feed.refresh), route, lease):
+                return
+        raise not_listed(lease)
 
     async def _execute(self, request: Plan, lease: RouterLease) -> DirectAnswer:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trimtab.errors import InvalidRequest, NoEligibleBackend, NotDirect, StaleDiscovery
+from trimtab.errors import InvalidRequest, NotDirect, StaleDiscovery
 from trimtab.wire import Target
 
 if TYPE_CHECKING:
@@ -91,16 +91,13 @@ def plan(directory: Directory, path: str, payload: Mapping[str, Any], session: s
     return Plan(path, route, session, json.dumps(body).encode(), ids)
 
 
-def check_direct(directory: Directory, route: Route, *, waits: bool) -> None:
-    """Refuse what may not be called directly, before a lease is asked for.
+def check_direct(directory: Directory, route: Route) -> None:
+    """Refuse a model that may not be called directly, before a lease is asked for.
 
-    Args:
-        directory: The newest document.
-        route: The model.
-        waits: The lease may wait for an engine.
+    Which engine is eligible at this moment is not asked here: the router, which grants the lease, knows that first.
 
     Raises:
-        StaleDiscovery, NotDirect, NoEligibleBackend: As they say.
+        StaleDiscovery, NotDirect: As they say.
     """
     model, engines = directory.model(route.model), directory.engines(route.model)
     where = f"model {route.model!r} of role {directory.role!r}"
@@ -121,9 +118,6 @@ def check_direct(directory: Directory, route: Route, *, waits: bool) -> None:
             f"{where}: the gateway does not tell where its engines are; set expose_engine_urls = true there, or pass"
             ' fallback="gateway"'
         )
-    if not waits and not any(engine.get("direct_eligible") for engine in engines):
-        states = ", ".join(f"{engine.get('engine_id')} {engine.get('state')}" for engine in engines) or "no engine"
-        raise NoEligibleBackend(f"{where} is {model.get('state')}: {states}; pass wait=SECONDS to wait for an engine")
 
 
 def check_granted(directory: Directory, route: Route, lease: RouterLease) -> bool:

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from trimtab.lease_record import RouterLease
     from trimtab.outcome import Outcome
 
-__all__ = ["ABORT_GRACE_S", "BEFORE_SENDING", "Settings", "broken", "not_listed"]
+__all__ = ["ABORT_GRACE_S", "BEFORE_SENDING", "DISCOVERY_LAG_S", "Settings", "broken", "not_listed"]
 
 ABORT_GRACE_S = 2.0
 """How long an engine may take to confirm an abort."""
+DISCOVERY_LAG_S = (0.0, 0.1, 0.4)
+"""A document may be a moment older than a lease: how long to wait before each look for the engine of one."""
 BEFORE_SENDING = (NotDirect, StaleDiscovery, EngineUnreachable, RouterUnreachable)
 """Errors after which no byte of a request was written, and which a gateway might not have."""
 

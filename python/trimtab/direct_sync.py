@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from trimtab.classification import classify
 from trimtab.direct_answer import DirectAnswer, judge, settle
 from trimtab.direct_plan import Plan, check_direct, check_granted, plan
-from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, Settings, broken, not_listed
+from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, DISCOVERY_LAG_S, Settings, broken, not_listed
 from trimtab.direct_stream import SyncDirectStream
-from trimtab.errors import NoEligibleBackend, RouterRestarted, StaleDiscovery
+from trimtab.errors import NotDirect, RouterRestarted, StaleDiscovery
 from trimtab.sync_client import SyncRouterClient
 from trimtab.transport import httpx
 
@@ -205,9 +206,9 @@ class SyncDirectClient:
         """A lease on an engine that may be called."""
         route = request.route
         try:
-            check_direct(self._feed.current, route, waits=wait > 0)
-        except (StaleDiscovery, NoEligibleBackend):
-            check_direct(self._feed.refresh(), route, waits=wait > 0)
+            check_direct(self._feed.current, route)
+        except (StaleDiscovery, NotDirect):
+            check_direct(self._feed.refresh(), route)
         router = self._router(route.model)
         try:
             with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
@@ -226,8 +227,11 @@ class SyncDirectClient:
     def _confirm(self, route: Route, lease: RouterLease) -> None:
         if check_granted(self._feed.current, route, lease):
             return
-        if not check_granted(self._feed.refresh(), route, lease):
-            raise not_listed(lease)
+        for pause_s in DISCOVERY_LAG_S:
+            time.sleep(pause_s)
+            if check_granted(self._feed.refresh(), route, lease):
+                return
+        raise not_listed(lease)
 
     def _execute(self, request: Plan, lease: RouterLease) -> DirectAnswer:
         try:

@@ -158,7 +158,7 @@ async def test_bodies_name_no_session_by_default(lab: Lab) -> None:
 
 
 async def test_a_model_behind_a_router(lab: Lab) -> None:
-    """The router gets the request under a lease, with the session in the words it knows; engines are nobody's target."""
+    """The router gets the request under a lease, with the session in the words it knows."""
     router = await lab.engine(one())
     url = f"http://{router.authority}"
     gateway = await lab.gateway(router, role_options={"router_urls": {"tiny": url}})

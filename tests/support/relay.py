@@ -123,17 +123,19 @@ async def relay_to(host: str, port: int) -> AsyncIterator[Relay]:
             writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                first, headers, raw, body = await _read(reader)
-                line = first.rpartition(" ")[0]
-                relay.messages.append(Message(line, headers, raw, body))
-                action = relay.take(line)
-                answer = await (forward(raw) if action is None else action(raw, forward))
-                if answer is None:
-                    break
-                writer.write(answer)
-        writer.close()
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    first, headers, raw, body = await _read(reader)
+                    line = first.rpartition(" ")[0]
+                    relay.messages.append(Message(line, headers, raw, body))
+                    action = relay.take(line)
+                    answer = await (forward(raw) if action is None else action(raw, forward))
+                    if answer is None:
+                        break
+                    writer.write(answer)
+        finally:
+            writer.close()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(serve(reader, writer))
