@@ -11,7 +11,9 @@ from aiohttp.test_utils import TestServer
 
 from tests.gateway.control.conftest import one_role, two_roles
 from tests.support.client import RawClient
+from trimtab._core import AddressRules
 from trimtab_gateway.control import create_app
+from trimtab_gateway.control.workers import Workers
 
 if TYPE_CHECKING:
     from tests.gateway.control.conftest import Start
@@ -138,7 +140,8 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
     def broken() -> Any:
         raise ZeroDivisionError("the secret cause")
 
-    async with TestServer(create_app(["rollout"], broken)) as server, ClientSession() as client:
+    nobody = Workers((), rules=AddressRules(), engine_key=None, engine_ca=None, is_own=lambda _: False)
+    async with TestServer(create_app(["rollout"], broken, nobody)) as server, ClientSession() as client:
         with caplog.at_level(logging.ERROR, logger="trimtab"):
             answer = await client.get(server.make_url("/rollout/v1/models"))
             text = await answer.text()

@@ -52,6 +52,6 @@ def check_router_url(value: object) -> str:
         shown = without_user_info(repr(value))
         raise ConfigError("router_url", f"{shown} is refused: it must be a string like 'http://10.0.0.1:3000'")
     try:
-        return f"http://{normalize_address(value)}"
+        return normalize_address(value)[1]
     except TrimtabError as error:
         raise ConfigError("router_url", str(error)) from None

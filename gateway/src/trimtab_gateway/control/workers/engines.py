@@ -42,7 +42,8 @@ async def ask_all(
     """
     gate = asyncio.Semaphore(AT_ONCE)
     headers = {} if fleet.engine_key is None else {"Authorization": f"Bearer {fleet.engine_key}"}
-    trust = ssl.create_default_context(cafile=fleet.engine_ca)
+    has_tls = any(worker.backend.url.startswith("https") for worker in asked)
+    trust = ssl.create_default_context(cafile=fleet.engine_ca) if has_tls else True
     # Engines are reached directly, whatever the environment says; the deadline is that of each call.
     connector = aiohttp.TCPConnector(limit=0, force_close=True, ssl=trust)
     async with aiohttp.ClientSession(connector=connector, trust_env=False, headers=headers) as session:
