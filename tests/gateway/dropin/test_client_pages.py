@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -104,3 +105,18 @@ def test_commands_name_options_that_exist(page: str) -> None:
             if line.startswith("$ trimtab serve"):
                 used |= set(re.findall(r"(--[a-z-]+)", line))
     assert used <= known
+
+
+async def test_a_judge_is_asked(fleet: Fleet) -> None:
+    """The curl line of the gateway's page gets one text."""
+    from trimtab_gateway import ModelConfig, RoleConfig
+
+    judge = ModelConfig("judge", adapter="genrm", chat_template_kwargs={"enable_thinking": False})
+    served = await fleet.gateway(RoleConfig("genrm", (judge,), route_keys={"math": "judge"}))
+    await served.register((await fleet.engine()).url)
+    await served.eligible(1, "genrm", "judge")
+    (line,) = (block for block in blocks("gateway.md", "sh") if "/genrm/generate" in block)
+    done = await asyncio.to_thread(
+        subprocess.run, ["bash", "-ec", line.replace(WRITTEN, served.url)], capture_output=True, check=True, text=True
+    )
+    assert list(json.loads(done.stdout)) == ["response"]
