@@ -145,9 +145,7 @@ async def test_b63_the_engines_error_is_the_answer(
 
 
 @pytest.mark.parametrize("content", [completion(finish="abort"), completion(None), b"{}", b"<html>"])
-async def test_half_a_judgement_is_none(
-    judge: Callable[..., Awaitable[Judge]], lab: Lab, content: bytes
-) -> None:
+async def test_half_a_judgement_is_none(judge: Callable[..., Awaitable[Judge]], lab: Lab, content: bytes) -> None:
     """What an aborted or broken judge said would become a reward: 502, and not worth repeating blindly."""
     engine = await lab.engine(one(content))
     gateway, client = await judge(engine, adapter="genrm")

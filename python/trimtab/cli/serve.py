@@ -36,9 +36,7 @@ class BadConfigurationError(click.ClickException):
     help="A running SGLang engine, such as 10.0.0.1:30000 or http://10.0.0.1:30000=8. Repeat for each engine. "
     "The part after '=' is its capacity relative to the others (default 1).",
 )
-@click.option(
-    "--empty", is_flag=True, help="Start without engines: they are registered while it runs (POST /workers)."
-)
+@click.option("--empty", is_flag=True, help="Start without engines: they are registered while it runs (POST /workers).")
 @click.option("--role", metavar="NAME", help="Role of the engines, the first part of the URL (default: rollout).")
 @click.option("--model", metavar="NAME", help="Name clients send as 'model'. Without it any name is accepted.")
 @click.option("--host", metavar="IP", help="Address to listen on (default: 127.0.0.1).")

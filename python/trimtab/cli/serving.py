@@ -77,11 +77,7 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
         ready = {"event": "listening", "version": __version__, "url": gateway.url, "pid": os.getpid(), "roles": roles}
         click.echo(json.dumps(ready))
         return
-    pools = [
-        f"{role}/{model} ({_counted(urls)})"
-        for role, models in roles.items()
-        for model, urls in models.items()
-    ]
+    pools = [f"{role}/{model} ({_counted(urls)})" for role, models in roles.items() for model, urls in models.items()]
     click.echo(f"trimtab {__version__} listens on {gateway.url} for {', '.join(pools)}", err=True)
 
 

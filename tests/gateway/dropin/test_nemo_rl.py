@@ -62,7 +62,7 @@ async def generate(router: str, count: int) -> list[dict[str, Any]]:
 
 
 async def test_a_run(fleet: Fleet) -> None:
-    """Register two engines, two steps with sleep and update in between, shut down: nothing fails and nobody is evicted."""
+    """Two engines, two steps with sleep and update in between, shutdown: nothing fails and nobody is evicted."""
     served = await fleet.gateway()
     engines = [await fleet.engine() for _ in range(2)]
     for engine in engines:

@@ -22,7 +22,7 @@ STREAMS = 3_000
 
 @pytest.mark.slow
 async def test_b15_a_slow_generation_is_waited_for(fleet: Fleet, lab: Lab) -> None:
-    """With every other limit far below its silences, a generation comes to its end: no time-out covers it by default."""
+    """With every other limit far below its silences, a generation comes to its end: no time-out covers it."""
 
     async def slow(exchange: Exchange) -> None:
         await exchange.read_body()

@@ -1,6 +1,6 @@
 """What slime's launcher and rollout loop send to their router, call by call, with the HTTP clients they use.
 
-slime starts an engine, registers it, generates through the router, and at the end of a step aborts what is left straight
+It starts an engine, registers it, generates through the router, and at the end of a step aborts what is left straight
 on the engines. ``--sglang-router-ip/port`` is all that points it here.
 """
 
@@ -113,7 +113,7 @@ async def test_the_turns_of_a_sample_stay_on_their_engine(fleet: Fleet) -> None:
 
 
 async def test_the_abort_at_the_end_of_a_step(fleet: Fleet) -> None:
-    """URLs from ``GET /workers``, an abort of everything on each, again until its load is 0: every client has an answer."""
+    """URLs from ``GET /workers``, an abort of all on each, again until its load is 0: every client has an answer."""
     served = await fleet.gateway()
     engines = [await fleet.engine(SLOW) for _ in range(2)]
     for engine in engines:
@@ -185,7 +185,7 @@ async def test_the_old_names(fleet: Fleet) -> None:
 
 
 async def test_a_launcher_without_a_place_for_a_key(fleet: Fleet) -> None:
-    """slime sends no key; ``--sglang-router-ip name:key@host`` makes its HTTP clients send one (B51)."""
+    """It sends none; ``--sglang-router-ip name:key@host`` makes its HTTP clients send one (B51)."""
     served = await fleet.gateway(admin_key="secret")
     engine = await fleet.engine()
     ip, port = served.url.removeprefix("http://").split(":")

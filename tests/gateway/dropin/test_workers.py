@@ -1,4 +1,4 @@
-"""The workers API: shapes, scopes, life of a worker. The sequences of real launchers are in the files beside this one."""
+"""The workers API: shapes, scopes, life of a worker. Sequences of real launchers are in the files beside this one."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_everything_else_sees_it_too(fleet: Fleet) -> None:
     assert engine.authority in (await served.client.get("/status")).text
     endpoints = (await served.client.get("/")).json()["endpoints"]
     assert set(WORKERS) <= set(endpoints)
-    assert WORKERS == tuple(f"{method} {path}" for method, path, _ in routes.CALLS)
+    assert tuple(f"{method} {path}" for method, path, _ in routes.CALLS) == WORKERS
 
 
 async def test_a_worker_belongs_to_one_pool(fleet: Fleet) -> None:

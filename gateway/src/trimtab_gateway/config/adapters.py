@@ -47,10 +47,13 @@ def checked_adapter(
 
 def genrm(sampling_defaults: Mapping[str, Any], chat_template_kwargs: Mapping[str, Any]) -> Genrm:
     """The two tables as JSON. Raises :class:`ConfigError` when JSON has no word for a value."""
-    texts = []
-    for key, value in zip(_OBJECTS, (sampling_defaults, chat_template_kwargs), strict=True):
-        try:
-            texts.append(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(key, f"is refused: {error}") from None
-    return texts[0], texts[1] if chat_template_kwargs else None
+    defaults = _json("sampling_defaults", sampling_defaults)
+    kwargs = _json("chat_template_kwargs", chat_template_kwargs)
+    return defaults, kwargs if chat_template_kwargs else None
+
+
+def _json(key: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(key, f"is refused: {error}") from None

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from trimtab_gateway.statistics import GatewayStatistics
 
 
-def create_app(
-    roles: Sequence[str], statistics: Callable[[], GatewayStatistics], workers: Workers
-) -> web.Application:
+def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics], workers: Workers) -> web.Application:
     """Build the control app.
 
     Args:

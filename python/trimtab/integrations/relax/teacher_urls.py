@@ -1,15 +1,15 @@
 """Where a teacher is asked, in every form that a configuration may name it.
 
 On-policy distillation was configured with one URL, a list of replicas, or a map from the value of a metadata field to
-replicas; written with ``/generate`` or without. A gateway replaces the map: it has one URL, and the value travels with the
-request as its route key. :class:`TeacherUrls` takes all of these and says for one sample what to call::
+replicas; written with ``/generate`` or without. A gateway replaces the map: it has one URL, and the value travels with
+the request as its route key. :class:`TeacherUrls` takes all of these and says for one sample what to call::
 
     urls = TeacherUrls({"openai/gsm8k": ["http://10.0.0.1:30000", "http://10.0.0.2:30000/generate"]})
     call = urls.call("openai/gsm8k", group=7)
     requests.post(call.url, json=payload | call.members, headers=call.headers)
 
-All samples of a group go to one replica, whose cache has their prompt: by turns between replicas, by the session header
-at a gateway.
+All samples of a group go to one replica, whose cache has their prompt: groups take turns between replicas; a gateway is
+told the group by the session header.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class TeacherUrls:
         ValueError: No URL, one that is not http(s), or a map for a gateway.
     """
 
-    def __init__(
-        self, urls: str | Sequence[str] | Mapping[str, str | Sequence[str]], *, gateway: bool = False
-    ) -> None:
+    def __init__(self, urls: str | Sequence[str] | Mapping[str, str | Sequence[str]], *, gateway: bool = False) -> None:
         self._routes: dict[str, tuple[str, ...]] | None = None
         self._replicas: tuple[str, ...] = ()
         self._gateway = gateway

@@ -16,7 +16,7 @@ _ALIVE = frozenset({"up", "suspect"})
 
 
 def worker_document(worker: Worker) -> dict[str, Any]:
-    """One worker. ``role``, ``capacity`` and ``status`` are ours, the rest is sglang-router's; ``load`` counts requests."""
+    """One worker; ``role``, ``capacity`` and ``status`` are ours, the rest sglang-router's. ``load`` is in requests."""
     backend, registration = worker.backend, worker.registration
     return {
         "id": worker.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 
-class Refusal(Exception):  # noqa: N818 -- what happened; the handler answers it
+class Refusal(Exception):
     """A call that is answered with an error.
 
     Attributes:

@@ -12,8 +12,9 @@ from trimtab_gateway.control.workers.refusal import Refusal
 DEFAULT_PRIORITY = 50
 DEFAULT_COST = 1.0
 _NOT_REGULAR = (
-    "worker_type {!r} is refused: this gateway sends requests straight to engines, and neither half of a prefill/decode "
-    "pair can serve one alone; register the pair with an sglang-router, and name that one as router_url of the model"
+    "worker_type {!r} is refused: this gateway sends requests straight to engines, and neither half of a "
+    "prefill/decode pair can serve one alone; register the pair with an sglang-router, and name that one as router_url "
+    "of the model"
 )
 
 
@@ -45,7 +46,7 @@ def parse_registration(body: Any, *, engine_key: str | None) -> Registration:
         Refusal: A member is missing or of the wrong type (422), or asks for what is not done here (400).
     """
     if not isinstance(body, dict):
-        raise _malformed("the body must be a JSON object such as {\"url\": \"http://10.0.0.1:30000\"}")
+        raise _malformed('the body must be a JSON object such as {"url": "http://10.0.0.1:30000"}')
     url = body.get("url")
     if not isinstance(url, str) or not url:
         raise _malformed('"url" is missing: give the address of the engine, such as "http://10.0.0.1:30000"')
