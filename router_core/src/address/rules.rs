@@ -49,15 +49,15 @@ pub fn is_forbidden(address: IpAddr) -> Option<&'static str> {
 /// The IPv4 address that an IPv6 one stands for (mapped, compatible, or through NAT64), else the address itself.
 fn embedded(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
-    let [a, b, c, d, e, f, high, low] = v6.segments();
-    let prefix = [a, b, c, d, e, f];
-    let is_embedding = prefix == [0, 0, 0, 0, 0, 0xffff]
-        || prefix == [0x64, 0xff9b, 0, 0, 0, 0]
+    let segments = v6.segments();
+    let prefix = &segments[..6];
+    let is_embedding = *prefix == [0, 0, 0, 0, 0, 0xffff]
+        || *prefix == [0x64, 0xff9b, 0, 0, 0, 0]
         // `::` and `::1` are addresses of their own.
-        || (prefix == [0; 6] && high != 0);
+        || (*prefix == [0; 6] && segments[6] != 0);
     if is_embedding {
-        let ([one, two], [three, four]) = (high.to_be_bytes(), low.to_be_bytes());
-        return IpAddr::V4(Ipv4Addr::new(one, two, three, four));
+        let octets = v6.octets();
+        return IpAddr::V4(Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]));
     }
     address
 }
