@@ -159,6 +159,7 @@ impl DataPlane {
                 abort_grace: seconds("abort_grace_s", abort_grace_s)?,
                 probe_interval: seconds("probe_interval_s", probe_interval_s)?,
                 probe_timeout: seconds("probe_timeout_s", probe_timeout_s)?,
+                ..Timeouts::default()
             },
         };
         let inner = py

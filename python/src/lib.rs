@@ -12,6 +12,11 @@ mod routing;
 mod stats;
 mod status;
 
+/// For the data plane, whose every request allocates a few dozen small things: a tenth fewer instructions than with the
+/// system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The extension module.
 #[pyo3::pymodule]
 mod _core {

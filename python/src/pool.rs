@@ -89,7 +89,11 @@ impl Pool {
                 py,
                 "on_ambiguous",
                 on_ambiguous,
-                &[("settle", OnAmbiguous::Settle), ("fail_pool", OnAmbiguous::FailPool)],
+                &[
+                    ("settle", OnAmbiguous::Settle),
+                    ("resolve", OnAmbiguous::Resolve),
+                    ("fail_pool", OnAmbiguous::FailPool),
+                ],
             )?,
             on_drain_timeout: choice(
                 py,
@@ -148,6 +152,18 @@ impl Pool {
         self.0
             .with(|pool, now| pool.remove_backend(id, now))
             .map_err(|error| errors::from_core(py, &error))
+    }
+
+    fn unresolved(&self) -> Vec<(String, Backend)> {
+        let open = self.0.with(|pool, _| pool.unresolved());
+        open.into_iter()
+            .map(|open| (open.lease.to_string(), Backend(open.backend)))
+            .collect()
+    }
+
+    fn settle_lost(&self, py: Python<'_>, lease_id: &str) -> PyResult<()> {
+        let settle = || self.0.settle_lost(lease_id.parse()?);
+        settle().map(|_| ()).map_err(|error| errors::from_core(py, &error))
     }
 
     #[pyo3(signature = (session = None, *, exclude = Vec::new(), key = None, expect_version = None))]

@@ -259,6 +259,11 @@ impl PoolStatistics {
     }
 
     #[getter]
+    fn unresolved(&self) -> u32 {
+        self.snapshot.control.unresolved
+    }
+
+    #[getter]
     fn stale_probes(&self) -> u64 {
         self.snapshot.control.stale_probes
     }

@@ -353,6 +353,9 @@ class PoolStatistics:
     def version_mismatches(self) -> int:
         """Answers whose engine said to have run other weights than those of the lease."""
     @property
+    def unresolved(self) -> int:
+        """Open leases whose end is unknown (``on_ambiguous="resolve"``)."""
+    @property
     def stale_probes(self) -> int:
         """Probes whose answer did not count: it was about an earlier incarnation, or from before or during a pause."""
     @property
@@ -372,8 +375,10 @@ class Pool:
         queue_timeout_s: Seconds that a proxied request without ``x-trimtab-wait`` waits for a place; ``None``: it is
             refused at once. ``acquire`` never waits, ``acquire_or_park`` as long as it says.
         await_version: Grant nothing before the first published version.
-        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool,
-            since nobody can say that its tokens are not in the training data.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it; ``fail_pool`` fails the pool,
+            since nobody can say that its tokens are not in the training data; ``resolve`` keeps it counted until its
+            engine no longer has it, which a data plane that serves the pool finds out. Without one it is up to you, see
+            ``unresolved``.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent this many seconds is lost; the leases it holds become ambiguous.
 
@@ -391,7 +396,7 @@ class Pool:
         queue_size: int | None = None,
         queue_timeout_s: float | None = None,
         await_version: bool = False,
-        on_ambiguous: Literal["settle", "fail_pool"] = "settle",
+        on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle",
         on_drain_timeout: Literal["fail", "report"] = "fail",
         sender_ttl_s: float = 120.0,
     ) -> Pool: ...
@@ -448,6 +453,20 @@ class Pool:
 
         Raises:
             UnknownBackend: No such id.
+        """
+    def unresolved(self) -> list[tuple[str, Backend]]:
+        """Open leases whose end is unknown: their ids, and where they ran (``on_ambiguous="resolve"``).
+
+        A data plane that serves the pool looks after them. In a process without one it is up to the owner of the pool:
+        abort the request on that engine, ask until the engine demonstrably no longer has it, then ``settle_lost``.
+        """
+    def settle_lost(self, lease_id: str) -> None:
+        """Ends an unresolved lease whose execution is over: its outcome is ``lost``.
+
+        Raises:
+            UnknownLease: It is not open.
+            InvalidTransition: Its end is not known to be unknown.
+            OutcomeConflict: It was settled otherwise meanwhile.
         """
     def acquire(
         self,

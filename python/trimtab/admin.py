@@ -157,7 +157,8 @@ class RouterAdmin:
             timeout: Seconds after which the drain has failed.
 
         Raises:
-            DrainTimeout: Executions were outstanding; ``detail`` names the oldest.
+            DrainTimeout: Executions were outstanding; ``detail`` names the oldest, or the engines that still run
+                something that no lease stands for.
             UnknownUpdate, InvalidTransition, PoolFailed, PoolClosed: It cannot be drained.
         """
         if not 0 <= timeout < float("inf"):

@@ -190,6 +190,8 @@ pub enum Error {
         outstanding: u32,
         /// The oldest of them.
         blockers: Vec<Blocker>,
+        /// Backends whose engines run something that no lease stands for.
+        engines: Vec<String>,
         /// Whether the pool failed by it.
         failed: bool,
     },

@@ -55,6 +55,18 @@ pub enum EventKind {
         /// Executions it still has to finish.
         outstanding: u32,
     },
+    /// A backend takes no new executions until it is known how others on it ended.
+    BackendHeldBack {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+        /// Executions whose end is unknown.
+        unresolved: u32,
+    },
+    /// It takes executions again: those are known to be over.
+    BackendReleased {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+    },
     /// A backend left the pool.
     BackendRemoved {
         /// The incarnation.
@@ -189,6 +201,20 @@ impl fmt::Display for EventKind {
             }
             Self::BackendDraining { backend, outstanding } => {
                 write!(f, "backend {} is draining, {outstanding} outstanding", Name(backend))
+            }
+            Self::BackendHeldBack { backend, unresolved } => {
+                write!(
+                    f,
+                    "backend {} gets nothing more until it is known how {unresolved} executions on it ended",
+                    Name(backend)
+                )
+            }
+            Self::BackendReleased { backend } => {
+                write!(
+                    f,
+                    "backend {} serves again: the executions with an unknown end are over",
+                    Name(backend)
+                )
             }
             Self::BackendRemoved { backend, outstanding } => {
                 write!(f, "backend {} removed, {outstanding} outstanding", Name(backend))

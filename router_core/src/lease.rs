@@ -28,6 +28,16 @@ impl LeaseId {
         Self(NonZeroU64::new(number).expect("generations begin at 1"))
     }
 
+    /// The 16 hexadecimal digits that name it outside, as [`fmt::Display`] writes them.
+    #[must_use]
+    pub fn to_hex(self) -> [u8; 16] {
+        let bytes = self.0.get().to_be_bytes();
+        std::array::from_fn(|digit| {
+            let nibble = bytes[digit / 2] >> (4 * (1 - digit % 2)) & 0xf;
+            b"0123456789abcdef"[usize::from(nibble)]
+        })
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         reason = "takes the number apart into its two halves"
@@ -42,7 +52,7 @@ impl LeaseId {
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+        f.write_str(std::str::from_utf8(&self.to_hex()).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -127,6 +127,10 @@ pub(crate) struct Backend {
     pub(crate) vitals: Vitals,
     /// Open leases.
     pub(crate) outstanding: u32,
+    /// Those of them whose end is known to be unknown.
+    pub(crate) unresolved: u32,
+    /// Nothing more runs here until those are resolved.
+    pub(crate) held_back: bool,
     /// Sessions pinned here.
     pub(crate) sessions: u32,
     /// Those of them without an open lease.
@@ -151,7 +155,7 @@ impl Backend {
     /// Whether an execution may start here while `published` is.
     #[inline]
     pub(crate) fn is_eligible(&self, published: Option<Published>) -> bool {
-        self.phase == Phase::Serving && self.vitals.admits() && self.weights.fit(published)
+        self.phase == Phase::Serving && !self.held_back && self.vitals.admits() && self.weights.fit(published)
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -250,6 +254,8 @@ impl Membership {
             phase: Phase::Serving,
             vitals,
             outstanding: 0,
+            unresolved: 0,
+            held_back: false,
             sessions: 0,
             idle_sessions: 0,
             recency: u64::from(reference.generation),

@@ -18,6 +18,7 @@ mod parking;
 mod passing;
 mod placing;
 mod probing;
+mod resolving;
 mod roster;
 mod senders;
 mod sessions;
@@ -33,7 +34,7 @@ use crate::clock::ActiveClock;
 use crate::event::{EventKind, EventRing};
 use crate::fence::Owners;
 use crate::health::{Health, Patience, Vitals};
-use crate::lease::{LeaseId, Ledger, Unresolved};
+use crate::lease::{LeaseId, Ledger};
 use crate::membership::{Backend, BackendInfo, BackendRef, Membership};
 pub use crate::select::{PickReason, RepinReason};
 use crate::select::{Standing, Tier, Tournament};
@@ -147,8 +148,6 @@ pub struct Pool {
     waiters: Waiters,
     lifecycle: Lifecycle,
     active: ActiveClock,
-    /// Ambiguous leases that the shell has not been told of.
-    unresolved: Vec<Unresolved>,
     /// Since when sessions that spill are counted, and how many did.
     spills: (Timestamp, u32),
     events: EventRing,
@@ -176,7 +175,6 @@ impl Pool {
             waiters: Waiters::default(),
             lifecycle: Lifecycle::new(config.start),
             active: ActiveClock::new(config.tick_limit),
-            unresolved: Vec::new(),
             spills: (Timestamp::ZERO, 0),
             events: EventRing::default(),
             totals: Totals::default(),

@@ -115,6 +115,8 @@ pub enum Cause {
         update: String,
         /// Executions still outstanding.
         outstanding: u32,
+        /// Backends whose engines ran something that no lease stood for.
+        engines: Vec<String>,
     },
     /// A backend was unhealthy for longer than its budget.
     BackendHealthTimeout {
@@ -164,7 +166,20 @@ impl fmt::Display for Failure {
                     "{leases} leases that sender {sender} presented after a restart cannot be adopted"
                 )
             }
-            Cause::DrainTimeout { update, outstanding } => {
+            Cause::DrainTimeout {
+                update,
+                outstanding: 0,
+                engines,
+            } if !engines.is_empty() => {
+                write!(
+                    f,
+                    "engines ran something that no lease stands for at the drain deadline of update {update}: {}",
+                    engines.join(", ")
+                )
+            }
+            Cause::DrainTimeout {
+                update, outstanding, ..
+            } => {
                 write!(
                     f,
                     "update {update} had {outstanding} executions outstanding at its drain deadline"

@@ -74,8 +74,10 @@ pub struct BackendStatistics {
     pub info: Arc<BackendInfo>,
     /// The belief about its life.
     pub health: Health,
-    /// Whether it is being drained.
+    /// Whether it is being drained, or held back until it is known how executions on it ended.
     pub draining: bool,
+    /// Open leases on it whose end is known to be unknown.
+    pub unresolved: u32,
     /// Whether it may take a new execution.
     pub eligible: bool,
     /// Open leases.

@@ -267,7 +267,7 @@ def test_a_joining_backend_is_pending_until_it_runs_the_version() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"on_ambiguous": "resolve"}, {"on_drain_timeout": "wait"}, {"sender_ttl_s": 0.0}],
+    [{"on_ambiguous": "retry"}, {"on_drain_timeout": "wait"}, {"sender_ttl_s": 0.0}],
     ids=lambda arguments: next(iter(arguments)),
 )
 def test_bad_policies_are_refused(arguments: dict[str, object]) -> None:

@@ -49,11 +49,19 @@ impl Abort {
             Verdict::Refused | Verdict::Silent => Outcome::Ambiguous,
         };
         let pool = Arc::clone(lease.pool());
+        if outcome == Outcome::Ambiguous {
+            lease.leave_clue(&self.ids, self.authorization.as_ref());
+        }
         lease.settle(Settlement::new(outcome));
         if let Verdict::Refused = verdict {
             // It does not know how to abort, but it answered: that is no failing engine.
             pool.with(|pool, now| pool.note_alive(self.upstream.reference, now));
         }
+    }
+
+    /// Whether the engine answered the abort of every id, within the caller's deadline.
+    pub(crate) async fn is_confirmed(&self, plane: &Plane) -> bool {
+        self.send(plane).await == Verdict::Confirmed
     }
 
     async fn send(&self, plane: &Plane) -> Verdict {

@@ -247,6 +247,9 @@ pub struct Timeouts {
     pub engine_keepalive: Duration,
     /// How long an engine may take to confirm an abort before the lease counts as ambiguous. Default 2 s.
     pub abort_grace: Duration,
+    /// How long an engine may leave it open how an execution ended, in a pool with `on_ambiguous = resolve`, before it
+    /// gets nothing more until it has said. Time in which the servers are paused does not count. Default 30 s.
+    pub resolve: Duration,
     /// Pause between two liveness probes of one backend. Default 1 s.
     pub probe_interval: Duration,
     /// A probe without an answer for this long has failed. Default 5 s: a busy engine answers late.
@@ -262,6 +265,7 @@ impl Default for Timeouts {
             total: None,
             engine_keepalive: Duration::from_secs(4),
             abort_grace: Duration::from_secs(2),
+            resolve: Duration::from_secs(30),
             probe_interval: Duration::from_secs(1),
             probe_timeout: Duration::from_secs(5),
         }

@@ -221,6 +221,9 @@ impl Exchange {
         settlement.is_evidence = code != Code::TotalTimeout;
         // What it sent before is no sign of life after this.
         self.upstream.forget_heard();
+        if let Some(lease) = &self.lease {
+            lease.leave_clue(&self.ids, self.authorization.as_ref());
+        }
         // At once, so that the pool learns of the failure before it picks again.
         self.settle(settlement);
         self.abort(None);
@@ -276,9 +279,14 @@ impl Exchange {
 
     fn abort(&mut self, lease: Option<LeaseGuard>) {
         if self.ids.is_empty() {
-            // Closing the connection is all that can be done; there is nothing to wait for.
+            // Closing the connection is all that can be done; what comes of it shows only in the engine's counts.
             if let Some(lease) = lease {
-                lease.settle(Settlement::new(Outcome::Cancelled));
+                let outcome = if lease.pool().resolves() {
+                    Outcome::Ambiguous
+                } else {
+                    Outcome::Cancelled
+                };
+                lease.settle(Settlement::new(outcome).without_evidence());
             }
             return;
         }

@@ -80,7 +80,7 @@ impl Plane {
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
         let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
         let access = Access::new(client_key, admin_key, config.metrics_need_key, local).map_err(invalid)?;
-        let lease_api = LeaseApi::new(config.address_rules.clone(), &roles, phase);
+        let lease_api = LeaseApi::new(config.address_rules.clone(), &roles, phase, engine_key.clone());
         Ok(Arc::new(Self {
             config,
             roles,

@@ -145,7 +145,7 @@ async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
             (!reply.status.is_server_error(), version)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,
-        Ok(Err(NoAnswer::Silent)) => (false, None),
+        Ok(Err(NoAnswer::Silent | NoAnswer::Refused)) => (false, None),
         // Too busy to answer, but it is generating.
         Err(_) => (upstream.heard_since(mark), None),
     };

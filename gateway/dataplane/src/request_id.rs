@@ -62,6 +62,19 @@ impl AbortIds {
         }
     }
 
+    /// The ids that a sender gives its request; the error says which of them could abort requests of others.
+    pub(crate) fn of_sender<'a>(ids: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let literal = |id: &'a str| {
+            let literal = Bytes::from(serde_json::Value::from(id).to_string());
+            if is_safe_prefix(&literal) {
+                Ok(literal)
+            } else {
+                Err(id.to_owned())
+            }
+        };
+        ids.into_iter().map(literal).collect::<Result<_, _>>().map(Self)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -123,6 +136,18 @@ mod tests {
     fn ids_of_clients() {
         assert_eq!(ids(r#""job-1""#), [r#""job-1""#]);
         assert_eq!(ids(r#"["job-\"1\"", "job\\"]"#), [r#""job-\"1\"""#, r#""job\\""#]);
+    }
+
+    /// A sender's ids become JSON literals; one that could abort requests of others is named.
+    #[test]
+    fn ids_of_senders() {
+        let ids = AbortIds::of_sender(["job-\"1\"", "0123456789abcdef"]).expect("safe");
+        assert_eq!(
+            ids.iter().collect::<Vec<_>>(),
+            [r#""job-\"1\"""#, r#""0123456789abcdef""#]
+        );
+        assert_eq!(AbortIds::of_sender(["job-1", "a1"]), Err("a1".to_owned()));
+        assert!(AbortIds::of_sender([""]).is_err());
     }
 
     /// Aborting is by prefix: ids that could hit requests of others are never sent.

@@ -6,6 +6,7 @@ use crate::crowd::{Crowd, LONGEST_REFUSAL};
 use crate::failure_log::FailureSummary;
 use crate::plane::Plane;
 use crate::probe;
+use crate::resolve;
 use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
@@ -131,6 +132,9 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     let crowd = Crowd::new(plane.config.limits.max_clients, phase.clone());
     runtime.spawn(accept(Arc::clone(&plane), listener, crowd, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
+    for pool in plane.pools.iter().filter(|pool| pool.shared().resolves()) {
+        runtime.spawn(resolve::run(Arc::clone(&plane), Arc::clone(pool)));
+    }
     Ok(DataPlane {
         local_addr,
         plane,

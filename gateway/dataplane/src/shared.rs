@@ -1,7 +1,11 @@
 //! A pool with its lock and its clock, and the lease guard that alone counts executions.
 
 use crate::parked::Wakers;
+use crate::request_id::AbortIds;
+use crate::resolve::{Clue, Clues};
+use http::HeaderValue;
 use parking_lot::Mutex;
+use router_core::config::OnAmbiguous;
 use router_core::error::Error;
 use router_core::lease::{LeaseId, Outcome, Settled, Settlement};
 use router_core::membership::BackendInfo;
@@ -26,6 +30,8 @@ pub struct SharedPool {
     state: Mutex<State>,
     /// Answers whose weights were not those of their lease.
     version_mismatches: AtomicU64,
+    /// How to find out how executions ended, when the pool wants that.
+    clues: Option<Clues>,
     /// The latest revision of the pool, for those who wait for a change of its control side.
     revision: watch::Sender<u64>,
 }
@@ -39,6 +45,7 @@ impl SharedPool {
     /// A new pool; `name` appears in statistics and in `/ready` (for example `rollout/default`).
     #[must_use]
     pub fn new(name: impl Into<String>, config: PoolConfig) -> Arc<Self> {
+        let clues = (config.on_ambiguous == OnAmbiguous::Resolve).then(Clues::default);
         Arc::new(Self {
             name: name.into(),
             origin: Instant::now(),
@@ -47,6 +54,7 @@ impl SharedPool {
                 wakers: Wakers::default(),
             }),
             version_mismatches: AtomicU64::new(0),
+            clues,
             revision: watch::Sender::new(0),
         })
     }
@@ -66,6 +74,25 @@ impl SharedPool {
 
     pub(crate) fn note_version_mismatch(&self) {
         self.version_mismatches.fetch_add(1, Relaxed);
+    }
+
+    /// Whether executions with an unknown end stay counted until their engine no longer has them.
+    pub(crate) fn resolves(&self) -> bool {
+        self.clues.is_some()
+    }
+
+    /// By which ids engines know executions of the pool; `None` unless it [resolves](Self::resolves).
+    pub(crate) fn clues(&self) -> Option<&Clues> {
+        self.clues.as_ref()
+    }
+
+    /// Ends an execution whose end is unknown and that is over now.
+    pub fn settle_lost(&self, lease: LeaseId) -> Result<Settled, Error> {
+        let settled = self.with(|pool, now| pool.settle(lease, Settlement::new(Outcome::Lost), now));
+        if let Some(clues) = self.clues() {
+            clues.forget(lease);
+        }
+        settled
     }
 
     /// The current time on this pool's clock.
@@ -203,6 +230,14 @@ impl LeaseGuard {
     pub fn try_settle(mut self, settlement: Settlement) -> Result<Settled, Error> {
         self.open = false;
         self.pool.with(|pool, now| pool.settle(self.lease, settlement, now))
+    }
+
+    /// Says by which ids the engine knows the execution, whose end is about to become unknown.
+    pub(crate) fn leave_clue(&self, ids: &AbortIds, authorization: Option<&HeaderValue>) {
+        if let Some(clues) = self.pool.clues() {
+            let (ids, authorization) = (ids.clone(), authorization.cloned());
+            clues.note(self.lease, Clue { ids, authorization });
+        }
     }
 
     fn close(&mut self, settlement: Settlement) {

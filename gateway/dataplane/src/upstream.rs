@@ -124,6 +124,8 @@ pub(crate) struct Reply {
 pub(crate) enum NoAnswer {
     /// The engine gave none.
     Silent,
+    /// Nobody listens at its address.
+    Refused,
     /// The engine was not asked, because this machine ran out of descriptors, ports or memory.
     NotAsked,
 }
@@ -411,6 +413,7 @@ impl Upstream {
         }
         let link = self.connect().await.map_err(|error| match error {
             ConnectError::Exhausted(_) => NoAnswer::NotAsked,
+            ConnectError::Refused(error) if error.kind() == io::ErrorKind::ConnectionRefused => NoAnswer::Refused,
             ConnectError::Timeout(_) | ConnectError::Refused(_) => NoAnswer::Silent,
         })?;
         self.call_on(link, &method, path, body, authorization).await

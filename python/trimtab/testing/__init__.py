@@ -31,7 +31,7 @@ def serving_pool(
     *,
     version: int | None = 1,
     owners: Iterable[str] = ("train", "eval"),
-    on_ambiguous: Literal["settle", "fail_pool"] = "fail_pool",
+    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "fail_pool",
 ) -> Pool:
     """A pool as a controller leaves it after its first publication: it serves, and its owners have acknowledged.
 

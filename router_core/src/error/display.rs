@@ -147,6 +147,19 @@ impl Error {
             Self::TooManyWaiters { limit } => write!(f, "{limit} requests wait already"),
             Self::DrainTimeout {
                 update,
+                outstanding: 0,
+                engines,
+                ..
+            } if !engines.is_empty() => {
+                write!(
+                    f,
+                    "update {update} has no lease outstanding, but engines still run something: {}; find out who sends \
+                     there past the router, or abort it",
+                    engines.join(", ")
+                )
+            }
+            Self::DrainTimeout {
+                update,
                 outstanding,
                 blockers,
                 ..

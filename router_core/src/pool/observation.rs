@@ -31,6 +31,7 @@ impl Pool {
             census.registered += 1;
             let count = match (backend.phase, backend.vitals.health(), backend.weights) {
                 (Phase::Draining | Phase::Removed, ..) => &mut census.draining,
+                (Phase::Serving, ..) if backend.held_back => &mut census.draining,
                 (Phase::Serving, Health::Unproven, _) => &mut census.unproven,
                 (Phase::Serving, ..) if !backend.vitals.admits() => &mut census.down,
                 (Phase::Serving, _, Weights::Tainted) => &mut census.tainted,
@@ -108,7 +109,8 @@ fn freeze(backend: &Backend, published: Option<Published>) -> BackendStatistics 
     BackendStatistics {
         info: Arc::clone(&backend.info),
         health: backend.vitals.health(),
-        draining: backend.phase == Phase::Draining,
+        draining: backend.phase == Phase::Draining || backend.held_back,
+        unresolved: backend.unresolved,
         eligible: backend.is_eligible(published),
         outstanding: backend.outstanding,
         sessions: backend.sessions,

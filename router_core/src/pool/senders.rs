@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::EventKind;
 use crate::fence::check_name;
 use crate::interval::Interval;
-use crate::lease::{Lease, LeaseId, Request, Unresolved};
+use crate::lease::{Lease, LeaseId, Request};
 use crate::select::PickReason;
 use crate::sender::{Answer, Attach, Attached, HeldLease, Record, SenderStatus};
 use crate::session::Name;
@@ -151,11 +151,6 @@ impl Pool {
         };
         let namespace = self.senders.at(handle).namespace;
         Ok(self.close_named(Name { namespace, key }, now))
-    }
-
-    /// Takes the leases that became ambiguous since the last call and stay counted; see [`Unresolved`].
-    pub fn take_unresolved(&mut self) -> Vec<Unresolved> {
-        std::mem::take(&mut self.unresolved)
     }
 
     /// Takes over a lease of an earlier router process, if everything about it still holds.

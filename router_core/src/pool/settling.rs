@@ -4,7 +4,7 @@ use super::Pool;
 use crate::config::OnAmbiguous;
 use crate::error::Error;
 use crate::health::Evidence;
-use crate::lease::{Entry, Lease, LeaseId, Outcome, Request, Settled, Settlement, Unresolved};
+use crate::lease::{Entry, Lease, LeaseId, Outcome, Request, Settled, Settlement};
 use crate::membership::Phase;
 use crate::state::Cause;
 use crate::time::Timestamp;
@@ -68,14 +68,9 @@ impl Pool {
     /// Leaves a lease counted until its end is known.
     pub(super) fn keep_counted(&mut self, lease: LeaseId, open: &Lease, evidence: Evidence) {
         self.leases.mark_ambiguous(lease);
-        let backend = self.backends.at(open.backend.slot());
-        let (is_removed, backend) = (backend.phase == Phase::Removed, Arc::clone(&backend.info));
-        self.unresolved.push(Unresolved {
-            lease,
-            presented: open.presented,
-            backend,
-        });
-        if !is_removed {
+        let backend = self.backends.at_mut(open.backend.slot());
+        backend.unresolved += 1;
+        if backend.phase != Phase::Removed {
             self.take_evidence(open, evidence);
         }
         self.changed();
@@ -119,6 +114,10 @@ impl Pool {
         backend.outstanding -= 1;
         backend.outcomes.add(outcome);
         backend.output_tokens = backend.output_tokens.saturating_add(tokens);
+        if open.ambiguous {
+            self.note_resolved(slot);
+        }
+        let backend = self.backends.at(slot);
         let (phase, outstanding) = (backend.phase, backend.outstanding);
         self.owners.at_mut(open.owner).outstanding -= 1;
         self.totals.outcomes.add(outcome);

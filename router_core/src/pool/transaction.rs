@@ -44,22 +44,27 @@ impl Pool {
     /// Refuses a drain of a pool that is over; the drain that failed it gets its own error again.
     pub(super) fn check_drain(&self, id: &str) -> Result<(), Error> {
         if let Stage::Failed(failure) = &self.lifecycle.stage
-            && let Cause::DrainTimeout { update, .. } = &failure.cause
+            && let Cause::DrainTimeout { update, engines, .. } = &failure.cause
             && **update == *id
         {
-            return Err(self.drain_timeout(id, true));
+            return Err(self.drain_timeout(id, engines, true));
         }
         self.lifecycle.check_alive()
     }
 
     /// What happens at the deadline of a drain.
-    pub(super) fn give_up_drain(&mut self, id: &str) -> Error {
+    pub(super) fn give_up_drain(&mut self, id: &str, engines: &[String]) -> Error {
         let outstanding = self.leases.len();
         let fails = self.config.on_drain_timeout == OnDrainTimeout::Fail;
-        let error = self.drain_timeout(id, fails);
+        let error = self.drain_timeout(id, engines, fails);
         if fails {
             let update = id.to_owned();
-            self.fail_with(Cause::DrainTimeout { update, outstanding });
+            let engines = engines.to_vec();
+            self.fail_with(Cause::DrainTimeout {
+                update,
+                outstanding,
+                engines,
+            });
         }
         error
     }
@@ -71,15 +76,16 @@ impl Pool {
         });
         if let Some(update) = overdue {
             let id = Arc::clone(&update.id);
-            self.give_up_drain(&id);
+            self.give_up_drain(&id, &[]);
         }
     }
 
-    fn drain_timeout(&self, id: &str, failed: bool) -> Error {
+    fn drain_timeout(&self, id: &str, engines: &[String], failed: bool) -> Error {
         Error::DrainTimeout {
             update: id.to_owned(),
             outstanding: self.leases.len(),
             blockers: self.blockers(),
+            engines: engines.to_vec(),
             failed,
         }
     }

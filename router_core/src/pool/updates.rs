@@ -63,12 +63,36 @@ impl Pool {
                 }
                 // A later call may set another one, if the pool lives on.
                 update.deadline = None;
-                Err(self.give_up_drain(id))
+                Err(self.give_up_drain(id, &[]))
             }
             Stage::Updating(update) if *update.id == *id && phase == UpdatePhase::Drained => {
                 update.phase = UpdatePhase::Updating;
                 self.note_update(id, UpdatePhase::Updating);
                 self.status(id, false)
+            }
+            _ => self.status(id, true),
+        }
+    }
+
+    /// The same for whoever sees that `engines` (ids of backends) still run something although nothing is outstanding:
+    /// the drain goes on, up to its deadline, which is [`Error::DrainTimeout`] as well.
+    pub fn hold_drain(
+        &mut self,
+        id: &str,
+        engines: &[String],
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> Result<UpdateStatus, Error> {
+        let now = self.advance(now);
+        self.check_drain(id)?;
+        let phase = self.lifecycle.find(id)?.phase;
+        match &mut self.lifecycle.stage {
+            Stage::Updating(update) if *update.id == *id && phase == UpdatePhase::Drained => {
+                if *update.deadline.get_or_insert(deadline) > now {
+                    return self.status(id, false);
+                }
+                update.deadline = None;
+                Err(self.give_up_drain(id, engines))
             }
             _ => self.status(id, true),
         }

@@ -221,8 +221,12 @@ fn resolve_keeps_the_lease_counted() {
             .expect("the same")
             .already
     );
-    let unresolved = desk.pool.take_unresolved();
-    assert_eq!(unresolved.len(), 1, "told once");
+    let unresolved = desk.pool.unresolved();
+    assert_eq!(
+        (unresolved.len(), desk.pool.unresolved().len()),
+        (1, 1),
+        "told as often as asked"
+    );
     assert_eq!(
         (unresolved[0].lease, &unresolved[0].backend),
         (grant.lease, &grant.backend)
@@ -279,4 +283,54 @@ fn settle_is_the_default() {
             reported: Outcome::Completed
         })
     );
+}
+
+/// A backend that is held back gets nothing more, its sessions move, and it serves again once everything on it is
+/// resolved; without anything unresolved nothing is held back.
+#[test]
+fn resolve_can_hold_a_backend_back() {
+    let mut desk = Desk::training(resolving(), 2);
+    let (one, two) = (desk.acquire("t", 1, "s"), desk.acquire("t", 2, "s"));
+    assert_eq!(one.backend, two.backend, "one session");
+    let backend = one.backend.reference;
+    desk.pool.hold_back(backend, desk.now);
+    assert_eq!(desk.pool.census().eligible, 2);
+    desk.settle(one.lease, Outcome::Ambiguous);
+    desk.settle(two.lease, Outcome::Ambiguous);
+    desk.pool.hold_back(backend, desk.now);
+    let census = desk.pool.census();
+    assert_eq!((census.eligible, census.draining), (1, 1));
+    assert!(desk.backend(&one.backend.id).draining);
+    assert_eq!(desk.backend(&one.backend.id).unresolved, 2);
+    let moved = desk.acquire("t", 3, "s");
+    assert_ne!(moved.backend, one.backend);
+    assert_eq!(moved.reason.as_str(), "repin:draining");
+    desk.settle(one.lease, Outcome::Lost);
+    assert_eq!(desk.pool.census().eligible, 1, "one is left");
+    desk.settle(two.lease, Outcome::Completed);
+    assert_eq!(desk.pool.census().eligible, 2);
+    let told: Vec<String> = desk
+        .pool
+        .take_events()
+        .0
+        .iter()
+        .map(|event| event.kind.to_string())
+        .collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("gets nothing more until it is known how 2 executions"))
+    );
+    assert_eq!(told.iter().filter(|line| line.contains("serves again")).count(), 1);
+}
+
+/// Whoever waits for a backend that was held back is served when it is released.
+#[test]
+fn a_released_backend_serves_those_who_wait() {
+    let mut desk = Desk::training(resolving(), 1);
+    let grant = desk.acquire("t", 1, "s");
+    desk.settle(grant.lease, Outcome::Ambiguous);
+    desk.pool.hold_back(grant.backend.reference, desk.now);
+    let ticket = desk.park("t", 2, "s").ticket;
+    desk.settle(grant.lease, Outcome::Lost);
+    assert_eq!(desk.claim(ticket).expect("granted").backend, grant.backend);
 }

@@ -160,7 +160,7 @@ fn s65_f_old_records_go_with_the_old_process() {
     let open = desk.acquire("t", 2, "s").lease;
     desk.attach_as("t", "2", "train").expect("attached");
     assert_eq!((desk.outstanding(), desk.control().unresolved), (1, 1));
-    assert_eq!(desk.pool.take_unresolved()[0].lease, open);
+    assert_eq!(desk.pool.unresolved()[0].lease, open);
     assert_eq!((desk.control().tombstones, desk.statistics().sessions), (0, 0));
     assert_eq!(code(desk.try_acquire("t", 3, "s")), "unknown_sender");
     desk.settle(open, Outcome::Lost);

@@ -41,7 +41,7 @@ fn s67_silence_with_leases_is_uncertain() {
     let mut desk = Desk::training(resolving(), 2);
     let leases = [1, 2].map(|seq| desk.acquire("t", seq, "s").lease);
     desk.pass(121);
-    let mut unresolved: Vec<LeaseId> = desk.pool.take_unresolved().iter().map(|lost| lost.lease).collect();
+    let mut unresolved: Vec<LeaseId> = desk.pool.unresolved().iter().map(|lost| lost.lease).collect();
     unresolved.sort_unstable();
     assert_eq!(unresolved, leases);
     assert_eq!((desk.state(), desk.outstanding()), ("serving", 2));
@@ -236,7 +236,7 @@ fn adoption_remembers_the_old_id() {
         .clone()
         .expect("adopted");
     desk.settle(lease, Outcome::Ambiguous);
-    assert_eq!(desk.pool.take_unresolved()[0].presented, Some(old));
+    assert_eq!(desk.pool.unresolved()[0].presented, Some(old));
     desk.advance(seconds(1));
     desk.settle(lease, Outcome::Lost);
 }

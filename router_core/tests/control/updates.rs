@@ -295,3 +295,36 @@ fn s63_n_an_owner_is_fenced_whole() {
     assert_eq!(code(desk.try_acquire("proxy-rollout/0", 1, "s")), "fenced");
     desk.acquire("v", 1, "s");
 }
+
+/// Engines that run something that no lease stands for hold a drain up, to its deadline; then they are named (B59).
+#[test]
+fn b59_engines_can_hold_a_drain_up() {
+    let busy = ["e (1 running, 0 waiting)".to_owned()];
+    for (policy, fails) in [(OnDrainTimeout::Fail, true), (OnDrainTimeout::Report, false)] {
+        let config = PoolConfig {
+            on_drain_timeout: policy,
+            ..strict()
+        };
+        let mut desk = Desk::training(config, 1);
+        desk.begin("u").expect("begun");
+        let hold = |desk: &mut Desk| {
+            let deadline = desk.now.after(seconds(30));
+            desk.pool.hold_drain("u", &busy, deadline, desk.now)
+        };
+        assert_eq!(hold(&mut desk).expect("held").phase, UpdatePhase::Drained);
+        desk.advance(seconds(29));
+        assert_eq!(hold(&mut desk).expect("held").phase, UpdatePhase::Drained);
+        desk.advance(seconds(2));
+        let Err(Error::DrainTimeout { engines, failed, .. }) = hold(&mut desk) else {
+            panic!("no timeout")
+        };
+        assert_eq!((engines.as_slice(), failed), (busy.as_slice(), fails));
+        if fails {
+            assert_eq!(desk.state(), "failed");
+            let again = hold(&mut desk).expect_err("over");
+            assert!(again.to_string().contains(&busy[0]), "{again}");
+        } else {
+            assert_eq!(desk.drain("u").expect("idle at last").phase, UpdatePhase::Updating);
+        }
+    }
+}

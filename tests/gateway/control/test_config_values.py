@@ -201,7 +201,7 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("queue_timeout_s", 0),
         ("queue_timeout_s", 5),
         ("versioned", 1),
-        ("on_ambiguous", "resolve"),
+        ("on_ambiguous", "ignore"),
         ("on_ambiguous", True),
         ("on_drain_timeout", "ignore"),
         ("sender_ttl_s", 0),

@@ -264,11 +264,13 @@ fn detail_of(error: &Error) -> Map<String, Value> {
             update,
             outstanding,
             blockers,
+            engines,
             failed,
         } => json!({
             "update_id": update,
             "outstanding": outstanding,
             "blockers": blockers.iter().map(blocker_view).collect::<Vec<_>>(),
+            "engines": engines,
             "pool_failed": failed,
         }),
         _ => return Map::new(),

@@ -8,6 +8,8 @@ use super::request::{Acquire, ObservedVersion, Settle};
 use super::{Context, Stamped};
 use crate::answer::Answer;
 use crate::parked::ParkedCall;
+use crate::request_id::AbortIds;
+use crate::resolve::Clue;
 use http::Response;
 use router_core::error::Error;
 use router_core::lease::{LeaseId, Outcome, Settlement};
@@ -45,6 +47,7 @@ pub(super) enum Acquiring {
 /// An acquire that waits in its owner's queue. Dropping it leaves the queue.
 pub(super) struct Waiting {
     call: ParkedCall,
+    rid: AbortIds,
     since: Instant,
     until: Instant,
 }
@@ -61,6 +64,7 @@ pub(super) async fn acquire(context: Context<'_>, body: &Acquire) -> Result<Resp
 pub(super) fn begin(context: Context<'_>, body: &Acquire) -> Result<Acquiring, Refusal> {
     let wait = check_wait("wait_ms", body.wait_ms)?;
     let since = Instant::now();
+    let rid = request_ids(body)?;
     let acquired = context.run(|pool, now| {
         pool.heartbeat(&body.sender, &body.incarnation, &body.settled, now)?;
         let exclude: Vec<BackendRef> = body
@@ -86,16 +90,42 @@ pub(super) fn begin(context: Context<'_>, body: &Acquire) -> Result<Acquiring, R
     });
     let acquired = acquired.map_err(|error| Refusal::of(&error, Side::Acquire))?;
     Ok(match acquired.value {
-        Acquisition::Granted(grant) => Acquiring::Granted(Stamped {
-            value: LeaseView::new(&grant, 0),
-            stamp: acquired.stamp,
-        }),
+        Acquisition::Granted(grant) => {
+            note_ids(context, &grant, rid);
+            Acquiring::Granted(Stamped {
+                value: LeaseView::new(&grant, 0),
+                stamp: acquired.stamp,
+            })
+        }
         Acquisition::Parked(parked) => Acquiring::Waiting(Waiting {
             call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
+            rid,
             since,
             until: since + wait,
         }),
     })
+}
+
+/// By which the engine will know the execution.
+fn request_ids(body: &Acquire) -> Result<AbortIds, Refusal> {
+    let Some(rid) = &body.rid else {
+        return Ok(AbortIds::default());
+    };
+    AbortIds::of_sender(rid.iter()).map_err(|id| {
+        let message = format!(
+            "rid {id:?} is refused: engines abort every request whose id begins with it; give each request an id of \
+             its own and of fixed length, such as uuid4().hex"
+        );
+        Refusal::new(Problem::Unprocessable, message)
+    })
+}
+
+/// Remembers the ids for the case that nobody learns how the execution ends.
+fn note_ids(context: Context<'_>, grant: &Grant, ids: AbortIds) {
+    if let Some(clues) = context.pool.shared.clues() {
+        let authorization = None;
+        clues.note(grant.lease, Clue { ids, authorization });
+    }
 }
 
 impl Waiting {
@@ -108,6 +138,7 @@ impl Waiting {
         };
         let answer = in_time.unwrap_or_else(|| self.call.give_up());
         let grant = answer.map_err(|error| Refusal::of(&error, Side::Acquire))?;
+        note_ids(context, &grant, self.rid);
         Ok(Stamped {
             value: LeaseView::new(&grant, milliseconds(self.since.elapsed())),
             stamp: context.stamp(),
@@ -201,6 +232,11 @@ fn differs(pool: &Pool, body: &Settle) -> bool {
 fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle, mismatch: bool, now: Timestamp) {
     let is_trouble =
         body.error.is_some() || !matches!(outcome, Outcome::Completed | Outcome::Aborted | Outcome::Cancelled);
+    if outcome != Outcome::Ambiguous
+        && let (Some(clues), Ok(lease)) = (context.pool.shared.clues(), lease.parse())
+    {
+        clues.forget(lease);
+    }
     if mismatch {
         context.pool.shared.note_version_mismatch();
     }

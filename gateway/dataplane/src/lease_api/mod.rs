@@ -32,8 +32,9 @@ use crate::answer::Answer;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
+use crate::upstream::Upstreams;
 use error::{Problem, Refusal};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use memory::Memory;
 use parking_lot::Mutex;
@@ -53,6 +54,8 @@ pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
     address_rules: AddressRules,
+    /// What the engines ask of us.
+    engine_key: Option<HeaderValue>,
     pools: Vec<ApiPool>,
     phase: watch::Receiver<Phase>,
 }
@@ -62,6 +65,7 @@ struct ApiPool {
     role: String,
     model: String,
     shared: Arc<SharedPool>,
+    upstreams: Arc<Upstreams>,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -79,7 +83,12 @@ struct Context<'a> {
 }
 
 impl LeaseApi {
-    pub(crate) fn new(address_rules: AddressRules, roles: &[Role], phase: watch::Receiver<Phase>) -> Self {
+    pub(crate) fn new(
+        address_rules: AddressRules,
+        roles: &[Role],
+        phase: watch::Receiver<Phase>,
+        engine_key: Option<HeaderValue>,
+    ) -> Self {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
             for model in &role.models {
@@ -90,6 +99,7 @@ impl LeaseApi {
                     role: role.name.clone(),
                     model: model.name.clone(),
                     shared,
+                    upstreams: Arc::clone(&model.upstreams),
                     memory,
                 });
             }
@@ -97,6 +107,7 @@ impl LeaseApi {
         Self {
             incarnation: new_incarnation(),
             address_rules,
+            engine_key,
             pools,
             phase,
         }

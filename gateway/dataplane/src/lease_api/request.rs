@@ -73,6 +73,8 @@ bodies! {
         expect_version: Option<u64>,
         #[serde(default)]
         settled: Vec<Interval>,
+        /// By which the engine will know the execution.
+        rid: Option<RequestIds>,
     }
 
     Settle {
@@ -187,6 +189,25 @@ impl ObservedVersion {
             Self::Number(number) => Some(*number),
             Self::Text(text) => text.parse().ok(),
         }
+    }
+}
+
+/// The `rid` of one request, or of each in a batch.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RequestIds {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl RequestIds {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+        .iter()
+        .map(String::as_str)
     }
 }
 

@@ -38,6 +38,7 @@ fn backend(backend: &BackendStatistics) -> Value {
         "weight_version": version,
         "weights_fit": backend.weights_fit,
         "outstanding": backend.outstanding,
+        "unresolved": backend.unresolved,
         "sessions": backend.sessions,
         "picks": backend.picks,
         "failures": backend.failures,

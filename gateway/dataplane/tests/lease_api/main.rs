@@ -10,6 +10,7 @@ mod limits;
 mod lost_replies;
 mod pools;
 mod requests;
+mod resolving;
 mod senders;
 mod sessions;
 #[path = "../support/mod.rs"]

@@ -54,6 +54,37 @@ struct Memory {
     seen: Vec<Seen>,
     aborts: Vec<String>,
     flooded: usize,
+    loads: Loads,
+    looks: u64,
+    refuses_aborts: bool,
+}
+
+/// What the engine says that it runs.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Loads {
+    /// Nothing: it has no `/v1/loads`.
+    #[default]
+    Unsaid,
+    /// So many executions, in a snapshot that is new at every look.
+    Running(u64),
+    /// So many executions, in a snapshot that stays as it is; the engine says that it is paused.
+    Frozen(u64),
+}
+
+impl Memory {
+    /// The answer to a GET.
+    fn inform(&mut self, head: &str) -> Vec<u8> {
+        let (running, at) = match self.loads {
+            Loads::Frozen(_) if head.starts_with("GET /ready ") => return answer("503 Service Unavailable", ""),
+            _ if !head.starts_with("GET /v1/loads ") => return answer("200 OK", "{}"),
+            Loads::Unsaid => return answer("404 Not Found", "{}"),
+            Loads::Running(running) => (running, self.looks + 1),
+            Loads::Frozen(running) => (running, 0),
+        };
+        self.looks += 1;
+        let rank = format!("{{\"timestamp\":{at}.5,\"num_running_reqs\":{running},\"num_waiting_reqs\":0}}");
+        answer("200 OK", &format!("{{\"loads\":[{rank}]}}"))
+    }
 }
 
 type Script = dyn Fn(&Seen, usize) -> Vec<Step> + Send + Sync;
@@ -126,6 +157,21 @@ impl Engine {
         self.memory.lock().expect("no panic").aborts.clone()
     }
 
+    /// From now on it says so in `/v1/loads`.
+    pub(crate) fn says(&self, loads: Loads) {
+        self.memory.lock().expect("no panic").loads = loads;
+    }
+
+    /// How often it was asked for its loads.
+    pub(crate) fn looks(&self) -> u64 {
+        self.memory.lock().expect("no panic").looks
+    }
+
+    /// From now on it answers aborts with an error.
+    pub(crate) fn refuses_aborts(&self) {
+        self.memory.lock().expect("no panic").refuses_aborts = true;
+    }
+
     /// Bytes written by [`Step::Flood`].
     pub(crate) fn flooded(&self) -> usize {
         self.memory.lock().expect("no panic").flooded
@@ -152,13 +198,19 @@ async fn serve(
             return;
         };
         if seen.head.starts_with("GET ") {
-            let _ = stream.write_all(&answer("200 OK", "{}")).await;
+            let reply = memory.lock().expect("no panic").inform(&seen.head);
+            let _ = stream.write_all(&reply).await;
             continue;
         }
         if seen.head.starts_with("POST /abort_request ") {
             let body = String::from_utf8_lossy(&seen.body).into_owned();
-            memory.lock().expect("no panic").aborts.push(body);
-            let _ = stream.write_all(&answer("200 OK", "")).await;
+            let refuses = {
+                let mut memory = memory.lock().expect("no panic");
+                memory.aborts.push(body);
+                memory.refuses_aborts
+            };
+            let status = if refuses { "500 Internal Server Error" } else { "200 OK" };
+            let _ = stream.write_all(&answer(status, "")).await;
             continue;
         }
         let number = {

@@ -41,7 +41,11 @@ impl World {
     }
 
     pub(crate) async fn over(urls: &[String], adjust: impl FnOnce(&mut Config)) -> Self {
-        let pool = SharedPool::new("r/m", PoolConfig::default());
+        Self::of_pool(PoolConfig::default(), urls, adjust).await
+    }
+
+    pub(crate) async fn of_pool(pool: PoolConfig, urls: &[String], adjust: impl FnOnce(&mut Config)) -> Self {
+        let pool = SharedPool::new("r/m", pool);
         for url in urls {
             let spec = BackendSpec::parse(url, 1.0).expect("a URL");
             pool.with(|pool, now| pool.add_backend(spec, now)).expect("added");

@@ -87,7 +87,8 @@ class ModelConfig:
         queue_size: Most requests that wait for a place while so many run; None: 100,000.
         queue_timeout_s: How long a request that says nothing of its patience waits for a place; None: not at all.
         versioned: Grant nothing before a controller has published a first weight version.
-        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``fail_pool`` fails the pool.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``resolve`` finds
+            out when its engine no longer has it, ``fail_pool`` fails the pool.
         on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
         sender_ttl_s: A sender that is silent for this many seconds is lost.
         adapter: ``genrm``: ``/generate`` takes messages, and answers ``{"response": text}``.
@@ -103,7 +104,7 @@ class ModelConfig:
     queue_size: int | None = None
     queue_timeout_s: float | None = None
     versioned: bool = False
-    on_ambiguous: Literal["settle", "fail_pool"] = "settle"
+    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
     adapter: Literal["genrm"] | None = None
@@ -127,7 +128,7 @@ class ModelConfig:
             check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
         self._check_queue()
         check_bool("versioned", self.versioned)
-        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "fail_pool"))
+        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
         check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
         check_seconds("sender_ttl_s", self.sender_ttl_s)
         seen: dict[str, int] = {}

@@ -21,6 +21,7 @@ POOL_GAUGES: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
     "trimtab_pool_generation": ("Updates that began", lambda pool: pool.generation),
     "trimtab_senders": ("Senders that are attached", lambda pool: len(pool.senders)),
     "trimtab_tombstones": ("Settled requests that are remembered", lambda pool: pool.tombstones),
+    "trimtab_unresolved": ("Executions whose end is being found out", lambda pool: pool.unresolved),
     "trimtab_waiters": ("Requests for a lease that wait now", lambda pool: pool.waiters),
 }
 

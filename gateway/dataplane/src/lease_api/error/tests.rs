@@ -102,6 +102,7 @@ fn core_errors() -> Vec<Error> {
             update: text(),
             outstanding: 1,
             blockers: Vec::new(),
+            engines: Vec::new(),
             failed: true,
         },
         failed(),
