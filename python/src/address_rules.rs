@@ -13,6 +13,10 @@ pub(crate) struct AddressRules(pub(crate) rules::AddressRules);
 impl AddressRules {
     #[new]
     #[pyo3(signature = (allowed = Vec::new()))]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the argument of a Python function is owned"
+    )]
     fn new(py: Python<'_>, allowed: Vec<PyBackedStr>) -> PyResult<Self> {
         rules::AddressRules::new(allowed.iter().map(AsRef::as_ref))
             .map(Self)

@@ -1,4 +1,4 @@
-//! The GenRM adapter: a judge is asked with messages on `/generate` and answers with one text.
+//! The `GenRM` adapter: a judge is asked with messages on `/generate` and answers with one text.
 //!
 //! A reward model is asked `{"messages": [...], "sampling_params": {...}}` and answered `{"response": "..."}`, by
 //! clients that know neither chat templates nor the shape of a chat completion. Such a request runs as a chat completion
@@ -96,7 +96,7 @@ impl Genrm {
         let defaults: Parameters =
             serde_json::from_str(sampling_defaults).map_err(|error| format!("sampling_defaults: {error}"))?;
         let kwargs = chat_template_kwargs.map(|text| {
-            let parsed: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(text);
+            let parsed: Result<Parameters, _> = serde_json::from_str(text);
             parsed
                 .and_then(|_| RawValue::from_string(text.to_owned()))
                 .map_err(|error| format!("chat_template_kwargs: {error}"))
@@ -153,9 +153,8 @@ impl Genrm {
         let mut merged = self.defaults.clone();
         for (name, value) in asked {
             match (name.as_str(), value.get()) {
-                (_, "null") => {}
-                // One text is the answer.
-                ("n", "1") => {}
+                // One text is the answer anyway.
+                (_, "null") | ("n", "1") => {}
                 ("n", other) => return Err(format!("sampling parameter n is {other}: a judge gives one answer")),
                 (name, _) => {
                     merged.insert(chat_name(name)?.to_owned(), value);
