@@ -1,13 +1,15 @@
 //! `DataPlane` and `Role`.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{Config, DataPlaneStatistics, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
+use dataplane::{Config, DataPlaneStatistics, Genrm, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
+use crate::address_rules::AddressRules;
 use crate::errors;
 use crate::pool::Pool;
 use crate::routing;
@@ -21,7 +23,7 @@ impl Role {
     #[new]
     #[pyo3(signature = (
         name, models, *, default_model = None, lenient_model = false, route_keys = None, router_urls = None,
-        session_fields = None,
+        session_fields = None, genrm = None,
     ))]
     fn new(
         name: String,
@@ -31,6 +33,7 @@ impl Role {
         route_keys: Option<&Bound<'_, PyMapping>>,
         router_urls: Option<&Bound<'_, PyMapping>>,
         session_fields: Option<Vec<String>>,
+        genrm: Option<HashMap<String, (String, Option<String>)>>,
     ) -> PyResult<Self> {
         let py = models.py();
         let mut pools = Vec::with_capacity(models.len()?);
@@ -38,9 +41,16 @@ impl Role {
             let (model, pool): (String, PyRef<'_, Pool>) = item.extract()?;
             pools.push((model, Arc::clone(&pool.0)));
         }
+        let mut judges = Vec::new();
+        for (model, (defaults, kwargs)) in genrm.unwrap_or_default() {
+            let judge =
+                Genrm::new(&defaults, kwargs.as_deref()).map_err(|message| errors::invalid_request(py, &message))?;
+            judges.push((model, Arc::new(judge)));
+        }
         let role = RoleConfig {
             name,
             models: pools,
+            genrm: judges,
             default_model,
             lenient_model,
             route_keys: routing::pairs(route_keys)?,
@@ -74,8 +84,8 @@ impl DataPlane {
         max_body_bytes = 536_870_912, connect_timeout_s = 5.0, first_byte_timeout_s = None, idle_timeout_s = None,
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
-        tls_cert = None, tls_key = None, engine_ca = None, max_clients = None,
-        min_ready = None, lease_socket = None,
+        tls_cert = None, tls_key = None, engine_ca = None, max_clients = None, min_ready = None, lease_socket = None,
+        address_rules = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
     fn start(
@@ -102,8 +112,9 @@ impl DataPlane {
         tls_key: Option<std::path::PathBuf>,
         engine_ca: Option<std::path::PathBuf>,
         max_clients: Option<u64>,
-        min_ready: Option<std::collections::HashMap<String, u32>>,
+        min_ready: Option<HashMap<String, u32>>,
         lease_socket: Option<std::path::PathBuf>,
+        address_rules: Option<PyRef<'_, AddressRules>>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
         let optional = |name: &str, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
@@ -137,6 +148,7 @@ impl DataPlane {
             tls,
             engine_ca,
             min_ready: min_ready.unwrap_or_default(),
+            address_rules: address_rules.map(|rules| rules.0.clone()).unwrap_or_default(),
             worker_threads,
             limits: Limits {
                 max_body_bytes,

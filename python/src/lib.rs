@@ -2,6 +2,7 @@
 //!
 //! A thin layer: conversions and exceptions. The public documentation lives in `trimtab/_core.pyi`.
 
+mod address_rules;
 mod clock;
 mod dataplane_py;
 mod errors;
@@ -20,6 +21,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The extension module.
 #[pyo3::pymodule]
 mod _core {
+    #[pymodule_export]
+    use crate::address_rules::AddressRules;
     #[pymodule_export]
     use crate::clock::VirtualClock;
     #[pymodule_export]

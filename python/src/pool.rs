@@ -163,6 +163,16 @@ impl Pool {
             .map_err(|error| errors::from_core(py, &error))
     }
 
+    fn retire_backend(&self, py: Python<'_>, backend: &Backend) -> PyResult<bool> {
+        let info = &backend.0;
+        let generation = Some(info.reference.generation());
+        match self.0.with(|pool, now| pool.retire_backend(&info.id, generation, now)) {
+            Ok(()) | Err(Error::UnknownBackend { .. }) => Ok(true),
+            Err(Error::BackendBusy { .. }) => Ok(false),
+            Err(error) => Err(errors::from_core(py, &error)),
+        }
+    }
+
     fn remove_backend(&self, py: Python<'_>, id: &str) -> PyResult<u32> {
         self.0
             .with(|pool, now| pool.remove_backend(id, now))

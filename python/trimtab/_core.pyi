@@ -11,6 +11,7 @@ from trimtab.outcome import Outcome
 from trimtab.state import PoolState
 
 __all__ = [
+    "AddressRules",
     "Attached",
     "Backend",
     "BackendStatistics",
@@ -486,6 +487,12 @@ class Pool:
         Raises:
             UnknownBackend: No such id.
         """
+    def retire_backend(self, backend: Backend) -> bool:
+        """Drains this incarnation, and forgets it once nothing runs on it: call it again until then.
+
+        Returns:
+            Whether it is gone.
+        """
     def remove_backend(self, id: str) -> int:
         """Takes a backend out of the pool at once. Its open leases stay valid and settle on the old incarnation.
 
@@ -727,6 +734,23 @@ class Pool:
         """State changes since the last call, one readable line each, and how many were dropped by the bound."""
 
 @final
+class AddressRules:
+    """Which engines may be registered over the network.
+
+    Link-local, unspecified and multicast addresses and the metadata services of clouds never are.
+
+    Args:
+        allowed: Nothing else is: networks (``10.0.0.0/8``), addresses, host names, ``*.domain``. Empty: anything is.
+
+    Raises:
+        InvalidAddress: An entry means nothing.
+    """
+
+    def __new__(cls, allowed: Sequence[str] = ...) -> AddressRules: ...
+    def check(self, address: str) -> None:
+        """Raises ``InvalidAddress`` for an address that is none, or that must not be registered."""
+
+@final
 class Role:
     """What the data plane serves under ``/<name>``.
 
@@ -738,6 +762,8 @@ class Role:
         route_keys: Model by route key.
         router_urls: URL of the router by model, for models that are reached through one; the pool's backend is it.
         session_fields: Members of a body that may name the session: ``session_id``, ``user``.
+        genrm: Models that are asked with messages on ``/generate``: ``sampling_defaults`` and
+            ``chat_template_kwargs`` of each, as JSON objects.
 
     Raises:
         InvalidRequest: The message names the rule.
@@ -753,6 +779,7 @@ class Role:
         route_keys: Mapping[str, str] | None = None,
         router_urls: Mapping[str, str] | None = None,
         session_fields: Sequence[str] | None = None,
+        genrm: Mapping[str, tuple[str, str | None]] | None = None,
     ) -> Role: ...
     @property
     def name(self) -> str: ...
@@ -859,6 +886,7 @@ class DataPlane:
         max_clients: int | None = None,
         min_ready: Mapping[str, int] | None = None,
         lease_socket: str | None = None,
+        address_rules: AddressRules | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
 
@@ -892,6 +920,7 @@ class DataPlane:
             min_ready: Eligible engines that ``/ready`` asks of a pool, by its name: 1 where none is given, 0 for a pool
                 that is not required.
             lease_socket: Unix socket on which the lease API is served, too; made with mode 0600, removed at the end.
+            address_rules: Which engines the lease API may register.
 
         Raises:
             StartError: The address or the socket cannot be bound.

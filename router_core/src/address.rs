@@ -17,6 +17,8 @@
 //! # Ok::<(), router_core::error::Error>(())
 //! ```
 
+pub mod rules;
+
 use crate::error::Error;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -240,3 +240,14 @@ async def test_a_key_on_the_command_line_is_refused() -> None:
     result = await run("serve", "--engine", NOBODY, "--admin-key", "s3cr3t")
     assert result.code == 2
     assert "s3cr3t" not in result.err
+
+
+async def test_it_starts_empty_and_takes_engines_in(lab: Lab) -> None:
+    """``--empty`` serves nobody until an engine is registered (B54)."""
+    engine = await lab.engine(one())
+    async with serving("--empty") as served, httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
+        assert served.ready["roles"] == {"rollout": {"default": []}}
+        assert (await client.get("/ready")).status_code == 503
+        assert (await client.post("/workers", json={"url": f"http://{engine.authority}"})).status_code == 202
+        await served.logged("model is ready")
+        assert (await client.post("/generate", json={"text": "a"})).status_code == 200

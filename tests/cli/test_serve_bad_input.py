@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FLAGS = {
-    "": "nothing to serve: give --engine ADDRESS[=CAPACITY] at least once, or --config FILE",
+    "": "nothing to serve: give --engine ADDRESS[=CAPACITY] at least once, --config FILE, or --empty",
+    "--empty --engine 10.0.0.1:1": "--empty stands alone",
+    "--empty --config absent.toml": "--empty stands alone",
     "--engine http://10.0.0.1:30000/v1": "a path is not allowed",
     "--engine http://user:pw@10.0.0.1:30000": "user information is not allowed",
     "--engine 10.0.0.1:99999": "1 to 65535",

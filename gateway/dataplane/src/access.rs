@@ -8,8 +8,11 @@
 //! The control app decides nothing of this: requests reach it over a private socket with `x-trimtab-access`, which says
 //! what the check of the admin key said, and without the keys.
 
+mod basic;
+
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 
@@ -119,7 +122,7 @@ impl Access {
         if shown.peek().is_none() {
             return Err(Denied::NoClientKey);
         }
-        if shown.any(|(_, text)| client.is(text) || self.is_admin_key(text)) {
+        if shown.any(|(_, text)| client.is(&text) || self.is_admin_key(&text)) {
             Ok(())
         } else {
             Err(Denied::WrongClientKey)
@@ -137,8 +140,8 @@ impl Access {
             Admin::Required(key) => key,
         };
         let value = headers.get(AUTHORIZATION).ok_or(Denied::NoAdminKey)?;
-        let shown = bearer(value.as_bytes()).ok_or(Denied::NotBearer)?;
-        if key.is(shown) {
+        let shown = token(value.as_bytes()).ok_or(Denied::NotBearer)?;
+        if key.is(&shown) {
             Ok(())
         } else {
             Err(Denied::WrongAdminKey)
@@ -148,7 +151,7 @@ impl Access {
     /// Whether the caller may ask the control app for `path`. Which of its paths are for admins is the app's knowledge.
     pub(crate) fn check_control(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
         let is_public = match path.rsplit_once('/') {
-            Some((_, "health") | ("", "" | "openapi.json")) => true,
+            Some((_, "health") | ("", "" | "openapi.json" | "liveness" | "readiness")) => true,
             Some(("", "metrics")) => !self.metrics_need_key,
             _ => false,
         };
@@ -171,7 +174,7 @@ impl Access {
         }
         for name in [AUTHORIZATION, API_KEY] {
             let is_ours = |text: &[u8]| self.client.as_ref().is_some_and(|key| key.is(text)) || self.is_admin_key(text);
-            if credentials(headers).any(|(shown, text)| shown == name && is_ours(text)) {
+            if credentials(headers).any(|(shown, text)| shown == name && is_ours(&text)) {
                 headers.remove(name);
             }
         }
@@ -183,19 +186,28 @@ impl Access {
 }
 
 /// Everything in `headers` that may be a key.
-fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, &[u8])> {
+fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, Cow<'_, [u8]>)> {
     let authorization = headers.get_all(AUTHORIZATION).iter().map(|value| {
         let text = value.as_bytes();
-        (AUTHORIZATION, bearer(text).unwrap_or(text))
+        (AUTHORIZATION, token(text).unwrap_or(Cow::Borrowed(text)))
     });
     let api_key = headers.get_all(API_KEY).iter();
-    authorization.chain(api_key.map(|value| (API_KEY, value.as_bytes())))
+    authorization.chain(api_key.map(|value| (API_KEY, Cow::Borrowed(value.as_bytes()))))
 }
 
 /// Removes whatever may be a key.
 pub(crate) fn strip_all(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     headers.remove(API_KEY);
+}
+
+/// The key that `Authorization` shows: a bearer token, or the password of a user of any name.
+///
+/// A client that has no place for a key has one for a host, and every HTTP library turns `name:key@host` into the latter.
+fn token(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    bearer(value)
+        .map(Cow::Borrowed)
+        .or_else(|| basic::password(value).map(Cow::Owned))
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

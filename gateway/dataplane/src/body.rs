@@ -72,6 +72,20 @@ impl Received {
         extract(&self.chunks, span, limit)
     }
 
+    /// The body in one piece.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.chunks.concat()
+    }
+
+    /// Another body in the place of this one.
+    pub(crate) fn replace(&mut self, body: Bytes) -> Result<(), Failure> {
+        let mut scanner = Scanner::new(false);
+        scanner.feed(&body).map_err(Failure::malformed)?;
+        self.peek = scanner.finish().map_err(Failure::malformed)?;
+        self.chunks = vec![body];
+        Ok(())
+    }
+
     /// What the client's own `rid` can be aborted by; `None` when it gave none.
     pub(crate) fn client_ids(&self) -> Option<AbortIds> {
         let span = self.peek.value(Field::Rid)?;

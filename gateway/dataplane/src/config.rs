@@ -1,6 +1,8 @@
 //! What a data plane serves and the limits it keeps. One type per group of knobs, each with its default.
 
+use crate::genrm::Genrm;
 use crate::shared::SharedPool;
+use router_core::address::rules::AddressRules;
 use router_core::routing::{RouteMode, RoutingSpec, RoutingTable, SessionField};
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +34,9 @@ pub struct Config {
     /// The engines' own key (SGLang's `--api-key`). Sent as `Authorization: Bearer` on probes and with proxied requests
     /// that carry no credentials of their own. Default none.
     pub engine_key: Option<String>,
+    /// Which engines may be registered over the network (`/v1/router`, `/workers`). Default: all but metadata services
+    /// and link-local addresses. Those of [`Config::roles`] are not judged.
+    pub address_rules: AddressRules,
     /// Certificate and key of the listener, which then speaks TLS only. Default none: plain HTTP.
     pub tls: Option<ListenerTls>,
     /// PEM file with the certificates that engines behind `https://` are checked against. Default: the system's.
@@ -60,6 +65,7 @@ impl Config {
             lease_socket: None,
             admin_key: None,
             engine_key: None,
+            address_rules: AddressRules::default(),
             tls: None,
             engine_ca: None,
             min_ready: HashMap::new(),
@@ -89,6 +95,7 @@ impl fmt::Debug for Config {
             .field("metrics_need_key", &self.metrics_need_key)
             .field("admin_key", &self.admin_key.as_ref().map(|_| "(set)"))
             .field("engine_key", &self.engine_key.as_ref().map(|_| "(set)"))
+            .field("address_rules", &self.address_rules)
             .field("tls", &self.tls)
             .field("engine_ca", &self.engine_ca)
             .field("min_ready", &self.min_ready)
@@ -115,6 +122,8 @@ pub struct RoleConfig {
     pub name: String,
     /// Model name and its pool, in the order they are listed in error messages.
     pub models: Vec<(String, Arc<SharedPool>)>,
+    /// Models that are asked with messages on `/generate`, by their names.
+    pub genrm: Vec<(String, Arc<Genrm>)>,
     /// The model of requests that name none. A sole model is the default by itself.
     pub default_model: Option<String>,
     /// Accept any model string when the role has exactly one model. Default off: an unknown model is an error.
@@ -134,6 +143,7 @@ impl RoleConfig {
         Self {
             name: name.into(),
             models: vec![(model.into(), pool)],
+            genrm: Vec::new(),
             default_model: None,
             lenient_model: false,
             route_keys: Vec::new(),
@@ -154,6 +164,11 @@ impl RoleConfig {
         if RESERVED_NAMES.contains(&name.as_str()) {
             return Err(format!(
                 "role name {name:?} is refused: the gateway serves that path itself"
+            ));
+        }
+        if let Some((model, _)) = self.genrm.iter().find(|(model, _)| self.pool(model).is_none()) {
+            return Err(format!(
+                "role {name:?}: adapter of {model:?}, which is not one of its models"
             ));
         }
         if let Some((model, _)) = self.router_urls.iter().find(|(model, _)| self.pool(model).is_none()) {
@@ -186,16 +201,23 @@ impl RoleConfig {
 }
 
 /// First path segments that mean something without a role.
-const RESERVED_NAMES: [&str; 13] = [
+const RESERVED_NAMES: [&str; 20] = [
     "abort_request",
+    "add_worker",
     "chat",
     "engines",
+    "flush_cache",
     "generate",
+    "get_loads",
     "health",
+    "list_workers",
     "live",
+    "liveness",
     "metrics",
     "openapi.json",
+    "readiness",
     "ready",
+    "remove_worker",
     "status",
     "ui",
     "v1",

@@ -18,6 +18,7 @@ const RETRY_AFTER_S: u32 = 1;
 /// What went wrong. Each code has one status, and one answer to "may the client send this again?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
+    InvalidRequest,
     Unauthenticated,
     Forbidden,
     InvalidJson,
@@ -65,6 +66,7 @@ impl Code {
         match self {
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
+            Self::InvalidRequest => "invalid_request",
             Self::InvalidJson => "invalid_json",
             Self::MissingBody => "missing_body",
             Self::IncompleteBody => "incomplete_body",
@@ -108,7 +110,8 @@ impl Code {
 
     pub(crate) const fn status(self) -> StatusCode {
         match self {
-            Self::InvalidJson
+            Self::InvalidRequest
+            | Self::InvalidJson
             | Self::MissingBody
             | Self::IncompleteBody
             | Self::InvalidSession

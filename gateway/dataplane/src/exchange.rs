@@ -246,6 +246,12 @@ impl Exchange {
         self.break_off(Code::UpstreamBroken, what)
     }
 
+    /// The response is complete, its lease is settled, and it cannot be used.
+    pub(crate) fn unusable(&self, what: &str) -> Failure {
+        let message = format!("{} {what}", self.upstream.describe());
+        self.failure(Code::UpstreamBroken, message).maybe_executed()
+    }
+
     /// Ends an execution whose response is complete; the connection is kept when it can be.
     pub(crate) fn complete(&mut self, settlement: Settlement) {
         if let Some(link) = self.link.take() {
@@ -340,7 +346,7 @@ pub(crate) async fn before<T>(deadline: Option<Instant>, work: impl Future<Outpu
 }
 
 /// Waits for `work` until the earlier deadline, whose code is the error.
-async fn before_either<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
+pub(crate) async fn before_either<T>(deadlines: Deadlines, work: impl Future<Output = T>) -> Result<T, Code> {
     let first_byte = deadlines.first_byte.and_then(|limit| Instant::now().checked_add(limit));
     let (deadline, code) = match (first_byte, deadlines.total) {
         (None, None) => return Ok(work.await),

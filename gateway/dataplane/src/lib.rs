@@ -24,6 +24,7 @@ mod edit;
 mod error;
 mod exchange;
 mod failure_log;
+mod genrm;
 mod headers;
 mod in_flight;
 mod json;
@@ -59,6 +60,7 @@ mod version_log;
 
 pub use config::{Config, Limits, ListenerTls, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;
+pub use genrm::Genrm;
 pub use parked::ParkedCall;
 pub use server::{DataPlane, StartError, start};
 pub use shared::{LeaseGuard, SharedPool};

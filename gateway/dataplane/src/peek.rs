@@ -53,6 +53,10 @@ pub(crate) enum Field {
     Rid,
     SessionId,
     User,
+    /// What a chat is made from.
+    Messages,
+    /// What SGLang generates from: `text`, `input_ids` or `input_embeds`.
+    Input,
 }
 
 impl Field {
@@ -71,6 +75,8 @@ impl Field {
             b"rid" => Some(Self::Rid),
             b"session_id" => Some(Self::SessionId),
             b"user" => Some(Self::User),
+            b"messages" => Some(Self::Messages),
+            b"text" | b"input_ids" | b"input_embeds" => Some(Self::Input),
             _ => None,
         }
     }
@@ -85,7 +91,7 @@ pub(crate) struct Peek {
     pub(crate) keeps_members: bool,
     /// The selectors that are not for the engine, each with one of its commas, in ascending order.
     pub(crate) cuts: Vec<Span>,
-    values: [Option<Span>; 5],
+    values: [Option<Span>; 7],
 }
 
 impl Peek {

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::config::{Config, RoleConfig};
 use crate::failure_log::FailureLog;
+use crate::genrm::Genrm;
 use crate::in_flight::Directory;
 use crate::lease_api::LeaseApi;
 use crate::request_id::RequestIdSource;
@@ -54,6 +55,8 @@ pub(crate) struct Role {
 pub(crate) struct Model {
     pub(crate) name: String,
     pub(crate) upstreams: Arc<Upstreams>,
+    /// Present when it judges.
+    pub(crate) genrm: Option<Arc<Genrm>>,
     /// Its one backend is a router with engines of its own.
     pub(crate) behind_router: bool,
 }
@@ -79,7 +82,7 @@ impl Plane {
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
         let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
         let access = Access::new(client_key, admin_key, config.metrics_need_key, local).map_err(invalid)?;
-        let lease_api = LeaseApi::new(&roles, phase, engine_key.clone());
+        let lease_api = LeaseApi::new(config.address_rules.clone(), &roles, phase, engine_key.clone());
         Ok(Arc::new(Self {
             config,
             roles,
@@ -139,6 +142,11 @@ fn resolve(
             .map(|(name, pool)| Model {
                 name: name.clone(),
                 upstreams: find(pool),
+                genrm: role
+                    .genrm
+                    .iter()
+                    .find(|(judge, _)| judge == name)
+                    .map(|(_, genrm)| Arc::clone(genrm)),
                 behind_router: role.router_urls.iter().any(|(model, _)| model == name),
             })
             .collect(),

@@ -154,17 +154,7 @@ impl Relay {
     fn end(&mut self) {
         self.state = State::Ended;
         self.stream = None;
-        let outcome = match self.status.as_u16() {
-            200..=299 if self.observer.aborted() => Outcome::Aborted,
-            200..=299 => Outcome::Completed,
-            500.. => Outcome::Failed,
-            _ => Outcome::Rejected,
-        };
-        let mut settlement = Settlement::new(outcome);
-        if let Some(tokens) = self.observer.output_tokens() {
-            settlement = settlement.with_output_tokens(tokens);
-        }
-        self.exchange.complete(settlement);
+        self.exchange.complete(settlement(self.status, &self.observer));
     }
 
     /// The response will never be complete; returns the event that tells the client, if it reads events.
@@ -176,6 +166,21 @@ impl Relay {
         let streams = self.stream.take().is_some();
         // Where a length was announced an event would fill it up, and the answer would look complete.
         (streams && self.left.is_none()).then(|| failure.event(self.openai, self.observer.at_event_boundary()))
+    }
+}
+
+/// How an execution with a complete response ended.
+pub(crate) fn settlement(status: StatusCode, observer: &Observer) -> Settlement {
+    let outcome = match status.as_u16() {
+        200..=299 if observer.aborted() => Outcome::Aborted,
+        200..=299 => Outcome::Completed,
+        500.. => Outcome::Failed,
+        _ => Outcome::Rejected,
+    };
+    let settlement = Settlement::new(outcome);
+    match observer.output_tokens() {
+        Some(tokens) => settlement.with_output_tokens(tokens),
+        None => settlement,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::client_io::ClientSignals;
 use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::{Deadlines, before};
+use crate::genrm;
 use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
 use crate::openapi;
@@ -150,20 +151,29 @@ async fn execute(
     let terms = Terms::read(&parts.headers)?;
     let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
     let received = before(deadlines.total, received).await;
-    let received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
+    let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
         None => session_in_body(role, &received)?,
         named => named,
     };
     let session = session_header.as_ref().map(session_key).transpose()?;
+    let judge = model.genrm.as_ref().filter(|_| endpoint == Endpoint::Generate);
+    let is_judged = match judge {
+        Some(genrm) => genrm.translate(&mut received)?,
+        None => false,
+    };
     let (ids, id) = request_ids(plane, endpoint, &received);
     let execution = plane.in_flight.enter(&role.name, ids);
 
     let mut outgoing = Request::new(received.into_outgoing(id.as_deref()));
     *outgoing.method_mut() = Method::POST;
-    *outgoing.uri_mut() = engine_uri(endpoint, parts.uri.query());
+    let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
+    *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
     *outgoing.headers_mut() = parts.headers;
+    if is_judged {
+        genrm::prepare(outgoing.headers_mut());
+    }
     if let (true, Some(session)) = (model.behind_router, &session_header) {
         let headers = outgoing.headers_mut();
         headers.entry(ROUTING_KEY).or_insert_with(|| session.clone());
@@ -181,6 +191,10 @@ async fn execute(
         .run(outgoing)
         .await
         .map_err(|failure| failure.of_session(session_header.as_ref()))?;
+    if is_judged {
+        // Boxed, so that its state does not grow that of every proxied request.
+        return Box::pin(genrm::answer(plane, started, deadlines.total, session_header)).await;
+    }
     Ok(relay(connection, started, endpoint, deadlines.total, session_header))
 }
 

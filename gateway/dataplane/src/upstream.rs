@@ -17,6 +17,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use parking_lot::{Mutex, RwLock};
 use router_core::address::Address;
+use router_core::address::rules::is_forbidden;
 use router_core::health::ProbeKind;
 use router_core::membership::{BackendInfo, BackendRef};
 use std::collections::{HashMap, HashSet};
@@ -354,7 +355,7 @@ impl Upstream {
     async fn dial(&self) -> io::Result<Stream> {
         let stream = match self.ip {
             Some(ip) => TcpStream::connect((ip, self.address.port())).await?,
-            None => TcpStream::connect((self.address.host(), self.address.port())).await?,
+            None => self.dial_name().await?,
         };
         socket::prepare(&stream)?;
         if self.address.is_tls() {
@@ -362,6 +363,26 @@ impl Upstream {
             return Box::pin(self.tls.secure(self.address.host(), stream)).await;
         }
         Ok(Stream::Plain(stream))
+    }
+
+    /// Connects to the first address of the name that answers, and to none that no engine has: a name may be registered
+    /// over the network, and what it resolves to is decided later, by somebody else.
+    async fn dial_name(&self) -> io::Result<TcpStream> {
+        let mut failed = None;
+        for address in tokio::net::lookup_host((self.address.host(), self.address.port())).await? {
+            let connected = match is_forbidden(address.ip()) {
+                Some(rule) => Err(io::Error::other(format!(
+                    "the name resolves to {}: {rule}",
+                    address.ip()
+                ))),
+                None => TcpStream::connect(address).await,
+            };
+            match connected {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| io::Error::other("the name has no address")))
     }
 
     /// A request of our own, outside any lease. Only for calls that may be repeated: a failure on a pooled connection

@@ -8,9 +8,12 @@ import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, final
 
-from trimtab._core import DataPlane, Pool, Role
+from trimtab._core import AddressRules, DataPlane, Pool, Role
+from trimtab_gateway.config.adapters import genrm
+from trimtab_gateway.config.types import own_authorities
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
+from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
@@ -47,6 +50,14 @@ class Gateway:
         self._roles = tuple(_serve(role) for role in config.roles)
         self._publisher = Publisher(lambda: Fleet(self._roles))
         self._watch = Watch(self._publisher)
+        self._address_rules = AddressRules(config.worker_allow)
+        self._workers = Workers(
+            self._roles,
+            rules=self._address_rules,
+            engine_key=config.engine_key,
+            engine_ca=config.engine_ca,
+            is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
+        )
         self._reachability = ReachabilityLog()
         self._started = time.monotonic()
         self._data_plane: DataPlane | None = None
@@ -75,10 +86,9 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            socket = await resources.enter_async_context(
-                private_server(create_app(names, self.statistics, self._watch))
-            )
-            self._data_plane = _start_data_plane(self.config, self._roles, socket)
+            app = create_app(names, self.statistics, self._watch, self._workers)
+            socket = await resources.enter_async_context(private_server(app))
+            self._data_plane = _start_data_plane(self.config, self._roles, socket, self._address_rules)
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
             resources.push_async_callback(_cancel, ticker)
@@ -127,6 +137,7 @@ class Gateway:
         log_events(pools)
         log_failures(self._running())
         log_version_mismatches(self._running())
+        self._workers.tick()
         self._reachability.observe(self._publisher.current())
 
 
@@ -166,7 +177,18 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
     return pool
 
 
-def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], control_socket: Path) -> DataPlane:
+def _judges(role: RoleConfig) -> dict[str, tuple[str, str | None]]:
+    return {
+        model.name: genrm(model.sampling_defaults, model.chat_template_kwargs)
+        for model in role.models
+        if model.adapter is not None
+    }
+
+
+def _start_data_plane(
+    config: GatewayConfig, roles: tuple[ServedRole, ...], control_socket: Path, address_rules: AddressRules
+) -> DataPlane:
+    configured = {role.name: role for role in config.roles}
     return DataPlane.start(
         roles=[
             Role(
@@ -177,6 +199,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
                 route_keys=role.route_keys,
                 router_urls=role.router_urls,
                 session_fields=role.session_fields,
+                genrm=_judges(configured[role.name]),
             )
             for role in roles
         ],
@@ -199,6 +222,7 @@ def _start_data_plane(config: GatewayConfig, roles: tuple[ServedRole, ...], cont
         admin_key=config.admin_key,
         engine_key=config.engine_key,
         metrics_need_key=config.metrics_need_key,
+        address_rules=address_rules,
         tls_cert=config.tls_cert,
         tls_key=config.tls_key,
         engine_ca=config.engine_ca,

@@ -47,7 +47,7 @@ class ReachabilityLog:
             else:
                 message = "no engine can serve; /ready answers 503 until one does"
                 logger.warning(message, pool=pool.name, engines=_reached(pool), urls=_urls(pool.backends))
-        if judged and pool.name not in self._all_judged:
+        if judged and pool.backends and pool.name not in self._all_judged:
             self._all_judged.add(pool.name)
             silent = [backend for backend in pool.backends if backend.health == "unproven"]
             if silent and ready:

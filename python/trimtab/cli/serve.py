@@ -36,6 +36,7 @@ class BadConfigurationError(click.ClickException):
     help="A running SGLang engine, such as 10.0.0.1:30000 or http://10.0.0.1:30000=8. Repeat for each engine. "
     "The part after '=' is its capacity relative to the others (default 1).",
 )
+@click.option("--empty", is_flag=True, help="Start without engines: they are registered while it runs (POST /workers).")
 @click.option("--role", metavar="NAME", help="Role of the engines, the first part of the URL (default: rollout).")
 @click.option("--model", metavar="NAME", help="Name clients send as 'model'. Without it any name is accepted.")
 @click.option("--host", metavar="IP", help="Address to listen on (default: 127.0.0.1).")
@@ -63,6 +64,7 @@ def command(
     *,
     config_file: Path | None,
     engines: tuple[str, ...],
+    empty: bool,
     role: str | None,
     model: str | None,
     host: str | None,
@@ -92,6 +94,13 @@ def command(
         overrides["admin_key_file"] = admin_key_file
     if engine_key_file is not None:
         overrides["engine_key_file"] = engine_key_file
+    if empty and (engines or config_file is not None):
+        raise click.UsageError("--empty stands alone: engines of --engine or --config are not registered ones")
+    if not (empty or engines or config_file is not None):
+        raise click.UsageError(
+            "nothing to serve: give --engine ADDRESS[=CAPACITY] at least once, --config FILE, or --empty for engines "
+            "that are registered while it runs"
+        )
     with needs_server_packages():
         config = _configuration(config_file, engines, role, model, overrides)
         from trimtab.cli.serving import serve
@@ -108,8 +117,6 @@ def _configuration(
         for flag, value in (("--engine", engines), ("--role", role), ("--model", model)):
             if value:
                 raise click.UsageError(f"{flag} cannot be combined with --config: write it into {file}")
-    elif not engines:
-        raise click.UsageError("nothing to serve: give --engine ADDRESS[=CAPACITY] at least once, or --config FILE")
     try:
         if file is not None:
             return load_config(file, **overrides)

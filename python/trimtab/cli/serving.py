@@ -77,12 +77,14 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
         ready = {"event": "listening", "version": __version__, "url": gateway.url, "pid": os.getpid(), "roles": roles}
         click.echo(json.dumps(ready))
         return
-    pools = [
-        f"{role}/{model} ({len(urls)} {'engine' if len(urls) == 1 else 'engines'}: {_shortened(urls)})"
-        for role, models in roles.items()
-        for model, urls in models.items()
-    ]
+    pools = [f"{role}/{model} ({_counted(urls)})" for role, models in roles.items() for model, urls in models.items()]
     click.echo(f"trimtab {__version__} listens on {gateway.url} for {', '.join(pools)}", err=True)
+
+
+def _counted(urls: list[str]) -> str:
+    if not urls:
+        return "no engine yet: register one with POST /workers"
+    return f"{len(urls)} {'engine' if len(urls) == 1 else 'engines'}: {_shortened(urls)}"
 
 
 def _shortened(urls: list[str], shown: int = 4) -> str:

@@ -84,7 +84,6 @@ MISTAKES = {
     f"{MODEL}engines = ['h:1', 'http://H:1']": "roles.rollout.models.tiny.engines[1].url: http://h:1 is refused",
     f"{MODEL}engines = [1]": "roles.rollout.models.tiny.engines[0]: 1 is refused: it must be",
     f"{MODEL}engines = 'h:1'": "roles.rollout.models.tiny.engines: 'h:1' is refused: it must be a list",
-    f"{MODEL}engines = []": "roles.rollout.models.tiny.engines: [] is refused: name at least one engine",
     "[roles.a.models]\n'Qwen/Qwen2.5' = {engines = ['h:1']}\nb = {engines = [{url = 'h:2', id = 'h:1'}]}": (
         "roles.a.models.b.engines[0].id: 'h:1' is refused: models.\"Qwen/Qwen2.5\".engines[0] has the same id"
     ),

@@ -11,7 +11,9 @@ from aiohttp.test_utils import TestServer
 
 from tests.gateway.control.conftest import one_role, two_roles
 from tests.support.client import RawClient
+from trimtab._core import AddressRules
 from trimtab_gateway.control import create_app
+from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.publisher import Publisher, Watch
 from trimtab_gateway.snapshot import Fleet
 
@@ -141,10 +143,9 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
     def broken() -> Any:
         raise ZeroDivisionError("the secret cause")
 
-    async with (
-        TestServer(create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))))) as server,
-        ClientSession() as client,
-    ):
+    nobody = Workers((), rules=AddressRules(), engine_key=None, engine_ca=None, is_own=lambda _: False)
+    app = create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))), nobody)
+    async with TestServer(app) as server, ClientSession() as client:
         with caplog.at_level(logging.ERROR, logger="trimtab"):
             answer = await client.get(server.make_url("/rollout/v1/models"))
             text = await answer.text()

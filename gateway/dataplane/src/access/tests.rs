@@ -173,3 +173,24 @@ fn impossible_keys() {
         assert!(Access::new(None, Some(key), false, local).is_err(), "{key:?}");
     }
 }
+
+/// The key may be the password of any user, which is how it travels in a URL: neither a place in a client's
+/// configuration nor a line of its code is needed.
+#[test]
+fn a_key_in_a_url() {
+    let access = access(Some("client"), Some("admin"), LOOPBACK);
+    // "x:admin", "x:client", "admin:x", "x:admins".
+    for (value, admin, client) in [
+        ("Basic eDphZG1pbg==", true, true),
+        ("basic eDphZG1pbg==", true, true),
+        ("Basic eDpjbGllbnQ=", false, true),
+        ("Basic YWRtaW46eA==", false, false),
+        ("Basic eDphZG1pbnM=", false, false),
+    ] {
+        let mut map = headers(&[("authorization", value)]);
+        assert_eq!(access.check_admin(&map, Origin::Listener).is_ok(), admin, "{value}");
+        assert_eq!(access.check_client(&map).is_ok(), client, "{value}");
+        access.strip(&mut map);
+        assert_eq!(map.is_empty(), client, "{value}");
+    }
+}

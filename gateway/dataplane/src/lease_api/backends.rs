@@ -5,7 +5,7 @@ use super::query::Query;
 use super::reply::Answer;
 use super::request::{AddBackends, NewBackend};
 use super::wait::{Changes, Ended};
-use super::{Context, Stamped, view};
+use super::{Context, LeaseApi, Stamped, view};
 use http::Response;
 use router_core::error::Error;
 use router_core::membership::BackendSpec;
@@ -14,7 +14,11 @@ use tokio::time::Instant;
 
 /// Registers all of a list, or nobody.
 pub(super) fn add(context: Context<'_>, body: AddBackends) -> Result<Response<Answer>, Refusal> {
-    let specs: Result<Vec<BackendSpec>, Error> = body.backends.into_iter().map(spec).collect();
+    let specs: Result<Vec<BackendSpec>, Error> = body
+        .backends
+        .into_iter()
+        .map(|backend| spec(context.api, backend))
+        .collect();
     let added = specs
         .and_then(|specs| context.run(|pool, now| pool.add_backends(specs, body.replace, now)))
         .map_err(|error| Refusal::of(&error, Side::Control))?;
@@ -24,8 +28,9 @@ pub(super) fn add(context: Context<'_>, body: AddBackends) -> Result<Response<An
     })))
 }
 
-fn spec(backend: NewBackend) -> Result<BackendSpec, Error> {
+fn spec(api: &LeaseApi, backend: NewBackend) -> Result<BackendSpec, Error> {
     let mut spec = BackendSpec::parse(&backend.address, backend.capacity)?;
+    api.address_rules.check(&spec.address)?;
     if let Some(id) = backend.id {
         spec = spec.with_id(id);
     }

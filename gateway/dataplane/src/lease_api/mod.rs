@@ -42,6 +42,7 @@ use parking_lot::Mutex;
 use reply::{Answer, Stamp};
 pub(crate) use route::is_ours;
 use route::{Call, PoolCall};
+use router_core::address::rules::AddressRules;
 use router_core::error::Error;
 use router_core::pool::Pool;
 use router_core::time::Timestamp;
@@ -53,6 +54,7 @@ use tokio::sync::watch;
 pub(crate) struct LeaseApi {
     /// Names this start of the router: whoever holds leases of another one must attach again.
     incarnation: String,
+    address_rules: AddressRules,
     /// What the engines ask of us.
     engine_key: Option<HeaderValue>,
     pools: Vec<ApiPool>,
@@ -82,7 +84,12 @@ struct Context<'a> {
 }
 
 impl LeaseApi {
-    pub(crate) fn new(roles: &[Role], phase: watch::Receiver<Phase>, engine_key: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(
+        address_rules: AddressRules,
+        roles: &[Role],
+        phase: watch::Receiver<Phase>,
+        engine_key: Option<HeaderValue>,
+    ) -> Self {
         let mut pools: Vec<ApiPool> = Vec::new();
         for role in roles {
             for model in &role.models {
@@ -100,6 +107,7 @@ impl LeaseApi {
         }
         Self {
             incarnation: new_incarnation(),
+            address_rules,
             engine_key,
             pools,
             phase,

@@ -84,9 +84,8 @@ def _model(name: str, value: object) -> ModelConfig:
             return ModelConfig(name=name, **table)
         if not isinstance(engines, list):
             problem = "is missing" if engines is None else f"{without_user_info(repr(engines))} is refused"
-            raise ConfigError("engines", f'{problem}: it must be a list such as ["10.0.0.1:30000"]')
-        if not engines:
-            raise ConfigError("engines", '[] is refused: name at least one engine, such as ["10.0.0.1:30000"]')
+            hint = 'it must be a list such as ["10.0.0.1:30000"], or [] when all of them come by POST /workers'
+            raise ConfigError("engines", f"{problem}: {hint}")
         return ModelConfig(name=name, **{**table, "engines": tuple(map(_engine, range(len(engines)), engines))})
 
 

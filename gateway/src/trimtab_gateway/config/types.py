@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trimtab._core import Pool
+from trimtab._core import AddressRules, Pool
 from trimtab.errors import TrimtabError
+from trimtab_gateway.config.adapters import checked_adapter
 from trimtab_gateway.config.error import ConfigError, toml_key
 from trimtab_gateway.config.keys import KEYS, check_key
 from trimtab_gateway.config.routes import check_route_keys, check_router_url, check_session_fields
@@ -78,7 +80,7 @@ class ModelConfig:
 
     Attributes:
         name: The name clients send as ``model``.
-        engines: The engines of the pool.
+        engines: The engines of the pool; more may be registered while the gateway runs.
         router_url: A router that is asked instead of engines; the model has no engines then.
         session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
         session_cap: Most sessions remembered at a time.
@@ -95,6 +97,9 @@ class ModelConfig:
             that still fit, ``restart`` makes each ambiguous.
         unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
         on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
+        adapter: ``genrm``: ``/generate`` takes messages, and answers ``{"response": text}``.
+        sampling_defaults: Of the adapter, under the request's own ``sampling_params``.
+        chat_template_kwargs: Of the adapter, for the chat template.
     """
 
     name: str
@@ -108,6 +113,9 @@ class ModelConfig:
     on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
     on_drain_timeout: Literal["fail", "report"] = "fail"
     sender_ttl_s: float = 120.0
+    adapter: Literal["genrm"] | None = None
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     router_url: str | None = None
     min_ready_engines: int = 1
     recovery: Literal["adopt", "restart"] = "adopt"
@@ -116,6 +124,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
+        defaults, kwargs = checked_adapter(self.adapter, self.sampling_defaults, self.chat_template_kwargs)
+        object.__setattr__(self, "sampling_defaults", defaults)
+        object.__setattr__(self, "chat_template_kwargs", kwargs)
         object.__setattr__(self, "engines", tuple(self.engines))
         if self.router_url is not None:
             object.__setattr__(self, "router_url", check_router_url(self.router_url))
@@ -250,6 +261,8 @@ class GatewayConfig:
         abort_grace_s: For an engine to confirm an abort.
         probe_interval_s: Between two liveness probes of an engine.
         probe_timeout_s: After which a probe has failed.
+        worker_allow: The only engines that may be registered over the network: networks, addresses, host names,
+            ``*.domain``. Empty: all but link-local addresses and metadata services.
     """
 
     roles: tuple[RoleConfig, ...]
@@ -273,6 +286,7 @@ class GatewayConfig:
     abort_grace_s: float = 2.0
     probe_interval_s: float = 1.0
     probe_timeout_s: float = 5.0
+    worker_allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", tuple(self.roles))
@@ -298,6 +312,7 @@ class GatewayConfig:
         if not self.roles:
             raise ConfigError("roles", "nothing to serve; give at least one role")
         _refuse_duplicates("roles", "role", [role.name for role in self.roles])
+        object.__setattr__(self, "worker_allow", _checked_allow_list(self.worker_allow))
         self._refuse_own_address()
 
     def _check_tls(self) -> None:
@@ -310,17 +325,32 @@ class GatewayConfig:
 
     def _refuse_own_address(self) -> None:
         # A gateway in front of itself finds itself alive and passes the first request round until it has no sockets.
-        hosts = {self.host} | next((names for names in _SAME_HOST if self.host in names), set())
-        own = {f"{f'[{host}]' if ':' in host else host}:{self.port}" for host in hosts}
+        own = own_authorities(self.host, self.port)
         for role in self.roles:
             for model in role.models:
-                if self.port and model.router_url in own:
+                if self.port and model.router_url and model.router_url.partition("://")[2] in own:
                     place = f"roles.{role.name}.models.{toml_key(model.name)}.router_url"
                     raise ConfigError(place, f"{model.router_url} is refused: it is the address of this gateway itself")
                 for index, engine in enumerate(model.engines):
                     if self.port and engine.url.partition("://")[2] in own:
                         place = f"roles.{role.name}.models.{toml_key(model.name)}.engines[{index}].url"
                         raise ConfigError(place, f"{engine.url} is refused: it is the address of this gateway itself")
+
+
+def own_authorities(host: str, port: int) -> set[str]:
+    """``host:port`` of a listener on ``host`` for whoever is on the same machine, as far as it can be told."""
+    hosts = {host} | next((names for names in _SAME_HOST if host in names), set())
+    return {f"{f'[{host}]' if ':' in host else host}:{port}" for host in hosts}
+
+
+def _checked_allow_list(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) for entry in value):
+        raise ConfigError("worker_allow", f'{value!r} is refused: it must be a list such as ["10.0.0.0/8"]')
+    try:
+        AddressRules(value)
+    except TrimtabError as error:
+        raise ConfigError("worker_allow", str(error)) from None
+    return tuple(value)
 
 
 def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:

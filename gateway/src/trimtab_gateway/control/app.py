@@ -16,6 +16,7 @@ from trimtab_gateway.control.health import health
 from trimtab_gateway.control.metrics import metrics
 from trimtab_gateway.control.models import models
 from trimtab_gateway.control.status import status
+from trimtab_gateway.control.workers import Workers, add_routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
     from trimtab_gateway.statistics import GatewayStatistics
 
 
-def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics], watch: Watch) -> web.Application:
+def create_app(
+    roles: Sequence[str], statistics: Callable[[], GatewayStatistics], watch: Watch, workers: Workers
+) -> web.Application:
     """Build the control app.
 
     Args:
         roles: Names of the served roles. A sole role also answers without its prefix.
         statistics: The gateway at the moment of the call; called in the event loop, must not block.
         watch: For those who wait for a newer snapshot.
+        workers: The engines, for those who register and remove them.
     """
     app = web.Application(middlewares=[error_middleware(roles)])
     app[STATISTICS] = statistics
@@ -42,6 +46,7 @@ def create_app(roles: Sequence[str], statistics: Callable[[], GatewayStatistics]
     for prefix, role in prefixes(roles).items():
         for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):
             app.router.add_get(f"{prefix}{path}", partial(handler, role=role))
+    add_routes(app, workers, roles)
     return app
 
 

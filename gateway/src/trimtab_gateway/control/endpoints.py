@@ -9,7 +9,20 @@ if TYPE_CHECKING:
 
 GENERATION = ("/generate", "/v1/chat/completions", "/chat/completions", "/v1/completions", "/abort_request")
 CONTROL = ("/health", "/v1/models", "/engines")
-GLOBAL = ("/", "/live", "/ready", "/status", "/metrics", "/openapi.json")
+GLOBAL = ("/", "/live", "/ready", "/liveness", "/readiness", "/status", "/metrics", "/openapi.json")
+WORKERS = (
+    "GET /workers",
+    "POST /workers",
+    "GET /workers/{worker}",
+    "DELETE /workers/{worker}",
+    "GET /list_workers",
+    "POST /add_worker",
+    "POST /remove_worker",
+    "POST /flush_cache",
+    "GET /get_loads",
+    "GET /v1/loads",
+)
+"""Of the workers API, which also stands under ``/<role>``."""
 
 
 def prefixes(roles: Sequence[str]) -> dict[str, str]:
@@ -26,7 +39,7 @@ def listing(roles: Sequence[str]) -> list[str]:
     for role in roles:
         lines += [f"POST /{role}{path}" for path in GENERATION]
         lines += [f"GET /{role}{path}" for path in CONTROL]
-    return lines
+    return [*lines, *WORKERS]
 
 
 def is_openai(path: str) -> bool:
