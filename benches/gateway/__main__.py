@@ -74,7 +74,7 @@ def picture(results: Results) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(panels, file)
         file.flush()
-        command = [tools.install("matplotlib") / "python", "-m", "benches.gateway.plot", file.name, PICTURE]
+        command = [str(tools.install("matplotlib") / "python"), "-m", "benches.gateway.plot", file.name, str(PICTURE)]
         subprocess.run(command, cwd=tools.ROOT, check=True)
 
 

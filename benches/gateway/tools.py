@@ -30,7 +30,7 @@ def install(distribution: str) -> Path:
     if not stamp.exists() or stamp.read_text() != pin:
         print(f"installing {pin} into {venv.relative_to(ROOT)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, pin], check=True)
         stamp.write_text(pin)
     return venv / "bin"

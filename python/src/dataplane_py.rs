@@ -25,6 +25,7 @@ impl Role {
         name, models, *, default_model = None, lenient_model = false, route_keys = None, router_urls = None,
         session_fields = None, genrm = None,
     ))]
+    #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
         name: String,
         models: &Bound<'_, PyMapping>,

@@ -4,9 +4,9 @@
 //! counted from the end of its last execution, never from its start or its registration, so a turn that runs for an
 //! hour keeps its session. At the cap the session idle for longest makes room; when none is idle, nobody is evicted.
 //!
-//! Idle sessions, and only they, are chained in the order in which they became idle ([`idle`]). With one TTL for all
+//! Idle sessions, and only they, are chained in the order in which they became idle (`idle`). With one TTL for all
 //! that is also the order in which they expire, so finding the next one to expire or evict is O(1), and exact. Sessions
-//! live in a slab, found by indexes of slot numbers, one per sender ([`namespaces`]); keys of up to 38 bytes (a UUID
+//! live in a slab, found by indexes of slot numbers, one per sender (`namespaces`); keys of up to 38 bytes (a UUID
 //! has 36) are stored in place. A turn of a known session allocates nothing.
 //!
 //! What a turn costs with a million sessions is the memory it touches: the index, the session, and the links of the

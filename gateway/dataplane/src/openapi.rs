@@ -7,10 +7,12 @@ use crate::lease_api::OPENAPI;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 const GATEWAY: &str = include_str!("openapi.json");
+/// Marks a path of the hand-kept part that is served with the prefix of a role, too.
+const ALSO_UNDER_ROLE: &str = "x-also-under-role";
 
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(merged().to_string()));
 
@@ -26,6 +28,11 @@ fn merged() -> Value {
         // Both are constants that tests read.
         serde_json::from_str::<Value>(text).unwrap_or_default()
     });
+    for (path, item) in members(&gateway["paths"]) {
+        if item[ALSO_UNDER_ROLE] == true {
+            gateway["paths"][format!("/{{role}}{path}")] = under_role(item);
+        }
+    }
     let admin_key = leases["security"].clone();
     for (path, item) in members(&leases["paths"]) {
         let mut item = item;
@@ -42,6 +49,22 @@ fn merged() -> Value {
         }
     }
     gateway
+}
+
+/// The same path for the pools of one role alone.
+fn under_role(mut item: Value) -> Value {
+    let role = json!({"$ref": "#/components/parameters/roleName"});
+    for (name, part) in item.as_object_mut().into_iter().flatten() {
+        match part {
+            Value::Array(parameters) if name == "parameters" => parameters.push(role.clone()),
+            Value::Object(operation) => {
+                let id = operation["operationId"].as_str().map(|id| format!("{id}OfRole"));
+                operation.insert("operationId".to_owned(), id.into());
+            }
+            _ => {}
+        }
+    }
+    item
 }
 
 fn members(object: &Value) -> Map<String, Value> {

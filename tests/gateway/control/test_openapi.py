@@ -20,9 +20,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.gateway.control.conftest import one_role
+from trimtab._core import AddressRules
 from trimtab.testing import ScriptedEngine
 from trimtab_gateway import EngineConfig, Gateway, GatewayConfig, ModelConfig, RoleConfig
 from trimtab_gateway.control import create_app
+from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.publisher import Publisher, Watch
 from trimtab_gateway.snapshot import Fleet
 
@@ -38,6 +40,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES_PER_OPERATION = 6
+NOBODY = Workers((), rules=AddressRules(), engine_key=None, engine_ca=None, is_own=lambda _: False)
 ENDINGS = ("close", "fail", "failUpdate")
 """Operations after which a pool grants nothing any more; they come last."""
 
@@ -54,7 +57,7 @@ async def test_every_path_of_the_control_app_is_described_and_the_reverse(serve:
         for (path, method), operation in described.items()
         if method != "parameters" and operation.get("x-served-by") == "control"
     }
-    app = create_app(["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))))
+    app = create_app(["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY)
     routes = {
         (resource.canonical, route.method.lower())
         for route in app.router.routes()

@@ -43,8 +43,7 @@ async def test_b51_without_the_key_nothing_happens(fleet: Fleet, lab: Lab) -> No
     """401 on every endpoint, 403 with another key; no connection is opened and nothing is registered."""
     engine = await lab.engine(one())
     served = await fleet.gateway(admin_key="secret")
-    for endpoint in WORKERS:
-        method, path = endpoint.split(" ")
+    for method, path in WORKERS:
         for prefix in ("", "/rollout"):
             for key, status in ((None, 401), ("Bearer other", 403)):
                 headers = {"Authorization": key} if key else {"Authorization": ""}
@@ -52,7 +51,7 @@ async def test_b51_without_the_key_nothing_happens(fleet: Fleet, lab: Lab) -> No
                 answer = await served.client.request(
                     method, target, json={"url": engine.url}, params={"url": engine.url}, headers=headers
                 )
-                assert answer.status_code == status, f"{endpoint} {key}: {answer.text}"
+                assert answer.status_code == status, f"{method} {path} {key}: {answer.text}"
                 assert "secret" not in answer.text
     assert engine.connections == []
     assert await served.workers() == []

@@ -134,19 +134,17 @@ async def test_everything_else_sees_it_too(fleet: Fleet) -> None:
     await served.register(engine.url, labels={"capacity": "2.5"})
     await served.eligible(1)
 
-    async def document() -> dict[str, object]:
-        answer = (await served.client.get("/engines")).json()
-        return {**answer["models"]["default"]["engines"][0], "revision": answer["topology_revision"]}
-
-    await asyncio.sleep(0.1)  # the published snapshot is up to 50 ms old
-    known = await document()
-    assert (known["base_url"], known["capacity"], known["direct_eligible"]) == (engine.url, 2.5, True)
-    assert known["revision"] == before + 1
+    document = (await served.client.get("/engines")).json()
+    while not (engines := document["models"]["default"]["engines"]) or not engines[0]["direct_eligible"]:
+        params = {"wait_seq": document["snapshot_seq"], "wait_ms": 10_000}
+        document = (await served.client.get("/engines", params=params)).json()
+    assert (engines[0]["base_url"], engines[0]["capacity"]) == (engine.url, 2.5)
+    assert document["topology_revision"] == before + 1
     assert engine.authority in (await served.client.get("/metrics")).text
     assert engine.authority in (await served.client.get("/status")).text
     endpoints = (await served.client.get("/")).json()["endpoints"]
-    assert set(WORKERS) <= set(endpoints)
-    assert tuple(f"{method} {path}" for method, path, _ in routes.CALLS) == WORKERS
+    assert {f"{method} {path}" for method, path in WORKERS} <= set(endpoints)
+    assert tuple((method, path) for method, path, _ in routes.CALLS) == WORKERS
 
 
 async def test_a_worker_belongs_to_one_pool(fleet: Fleet) -> None:

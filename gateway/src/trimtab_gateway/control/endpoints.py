@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GENERATION = ("/generate", "/v1/chat/completions", "/chat/completions", "/v1/completions", "/abort_request")
+GENERATION = (
+    "/generate",
+    "/v1/chat/completions",
+    "/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/score",
+    "/v1/rerank",
+    "/v1/responses",
+    "/abort_request",
+)
 CONTROL = ("/health", "/v1/models", "/engines")
 GLOBAL = ("/", "/live", "/ready", "/liveness", "/readiness", "/status", "/metrics", "/openapi.json")
 WORKERS = (
-    "GET /workers",
-    "POST /workers",
-    "GET /workers/{worker}",
-    "DELETE /workers/{worker}",
-    "GET /list_workers",
-    "POST /add_worker",
-    "POST /remove_worker",
-    "POST /flush_cache",
-    "GET /get_loads",
-    "GET /v1/loads",
+    ("GET", "/workers"),
+    ("POST", "/workers"),
+    ("GET", "/workers/{worker}"),
+    ("DELETE", "/workers/{worker}"),
+    ("GET", "/list_workers"),
+    ("POST", "/add_worker"),
+    ("POST", "/remove_worker"),
+    ("POST", "/flush_cache"),
+    ("GET", "/get_loads"),
+    ("GET", "/v1/loads"),
 )
 """Of the workers API, which also stands under ``/<role>``."""
 
@@ -39,7 +49,8 @@ def listing(roles: Sequence[str]) -> list[str]:
     for role in roles:
         lines += [f"POST /{role}{path}" for path in GENERATION]
         lines += [f"GET /{role}{path}" for path in CONTROL]
-    return [*lines, *WORKERS]
+    scopes = ["", *(f"/{role}" for role in roles)]
+    return lines + [f"{method} {scope}{path}" for scope in scopes for method, path in WORKERS]
 
 
 def is_openai(path: str) -> bool:
