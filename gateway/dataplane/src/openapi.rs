@@ -28,9 +28,12 @@ fn merged() -> Value {
         // Both are constants that tests read.
         serde_json::from_str::<Value>(text).unwrap_or_default()
     });
-    for (path, item) in members(&gateway["paths"]) {
-        if item[ALSO_UNDER_ROLE] == true {
-            gateway["paths"][format!("/{{role}}{path}")] = under_role(item);
+    for (path, mut item) in members(&gateway["paths"]) {
+        if let Some(members) = item.as_object_mut()
+            && members.remove(ALSO_UNDER_ROLE).is_some()
+        {
+            gateway["paths"][format!("/{{role}}{path}")] = under_role(item.clone());
+            gateway["paths"][path] = item;
         }
     }
     let admin_key = leases["security"].clone();
