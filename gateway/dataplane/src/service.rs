@@ -25,6 +25,7 @@ use bytes::Bytes;
 use http::header::CONNECTION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -70,7 +71,11 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         let openai = matches!(route, Route::Engine { endpoint, .. } if endpoint.is_openai());
         return match *method {
             Method::OPTIONS => control::options(allow),
-            _ => refuse(connection, Failure::method_not_allowed(path, allow), openai),
+            _ => {
+                let failure = Failure::method_not_allowed(path, allow);
+                let is_read = request.body().is_end_stream();
+                refuse(connection, if is_read { failure } else { failure.closing() }, openai)
+            }
         };
     }
     let (answer, openai) = match route {
@@ -147,8 +152,9 @@ async fn execute(
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
     let (mut parts, body) = request.into_parts();
     plane.access.strip(&mut parts.headers);
-    let session_header = session_in_headers(&parts.headers)?;
-    let terms = Terms::read(&parts.headers)?;
+    // Nobody reads the body of a request that its head has failed.
+    let session_header = session_in_headers(&parts.headers).map_err(Failure::closing)?;
+    let terms = Terms::read(&parts.headers).map_err(Failure::closing)?;
     let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
     let received = before(deadlines.total, received).await;
     let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
