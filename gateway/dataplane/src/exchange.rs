@@ -374,7 +374,7 @@ impl Drop for Exchange {
 }
 
 fn lease_label(lease: &LeaseGuard) -> HeaderValue {
-    HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"))
+    HeaderValue::from_bytes(&lease.id().to_hex()).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Waits for `work` until `deadline`, when there is one.
