@@ -16,6 +16,7 @@ from tests.cli.processes import serving
 from tests.support.client import RawClient
 from tests.support.http1 import DONE, request_bytes
 from tests.support.scripts import Gate, gated, hold, one
+from tests.support.serve import eventually
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -91,11 +92,12 @@ async def test_idle_clients_do_not_starve_the_others(lab: Lab) -> None:
             async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
                 return (await client.post("/generate", json={"text": "a"})).status_code
 
-        statuses = [await status() for _ in range(8)]
-        assert set(statuses) <= {200, 503}
-        assert statuses[-1] == 200
-        for connection in idle:
-            connection.close()
+        try:
+            # Room is made once a second: a call that came while all of them were still new has freed nobody.
+            await eventually(status, 200, "a place is given up")
+        finally:
+            for connection in idle:
+                connection.close()
 
 
 async def test_sighup_stops_it(lab: Lab, tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ class GatewayProcess:
         self.port = free_ports(1)[0]
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None, "the gateway was not started"
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         """The base URL of the whole gateway."""
         return f"http://127.0.0.1:{self.port}"

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from tests.docs.pages import blocks
 
 if TYPE_CHECKING:
     from tests.gateway.dropin.conftest import Fleet, Served
 
-DOCS = Path(__file__).parents[3] / "docs"
 WRITTEN = "http://127.0.0.1:8080"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of a page in one language."""
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
 def run(page: str, url: str) -> dict[str, Any]:
@@ -47,7 +39,7 @@ async def test_openai(fleet: Fleet) -> None:
     served = await fleet.gateway(RoleConfig("rollout", (ModelConfig("default"),)))
     await served.register((await fleet.engine()).url)
     await served.eligible(1)
-    defined = await asyncio.to_thread(run, "clients/openai.md", served.url)
+    defined = await asyncio.to_thread(run, "docs/clients/openai.md", served.url)
     assert isinstance(defined["text"], str)
     assert "".join(defined["pieces"])
     assert defined["code"] == "unknown_model"
@@ -58,12 +50,12 @@ async def test_openai(fleet: Fleet) -> None:
 async def test_sglang_raw(fleet: Fleet) -> None:
     """Turns of one session on one engine, a complete stream, an error with its advice; the curl line as well."""
     served = await two_engines(fleet)
-    defined = await asyncio.to_thread(run, "clients/sglang-raw.md", served.url)
+    defined = await asyncio.to_thread(run, "docs/clients/sglang-raw.md", served.url)
     assert len(defined["tokens"]) > 3
     assert defined["finished"]
     assert defined["last"]["meta_info"]["finish_reason"]
     assert (defined["error"]["code"], defined["repeat"]) == ("invalid_model", False)
-    (curl,) = blocks("clients/sglang-raw.md", "sh")
+    (curl,) = blocks("docs/clients/sglang-raw.md", "sh")
     done = await asyncio.to_thread(
         subprocess.run, ["bash", "-ec", curl.replace(WRITTEN, served.url)], capture_output=True, check=True, text=True
     )
@@ -74,7 +66,7 @@ async def test_verl(fleet: Fleet) -> None:
     """Servers are registered by their addresses, an agent's turn runs, and the manager of one's own finds one."""
     served = await fleet.gateway()
     engine = await fleet.engine()
-    defined = await asyncio.to_thread(run, "clients/verl.md", served.url)
+    defined = await asyncio.to_thread(run, "docs/clients/verl.md", served.url)
     await asyncio.to_thread(defined["register"], [engine.authority], served.url)
     await served.eligible(1)
     assert isinstance(await defined["turn"]("r", [{"role": "user", "content": "hello"}]), str)
@@ -85,26 +77,12 @@ async def test_verl(fleet: Fleet) -> None:
 async def test_the_workers_page(fleet: Fleet) -> None:
     """What is registered by its curl line is listed by the other."""
     served = await fleet.gateway()
-    (lines,) = blocks("workers-api.md", "sh")
+    (lines,) = blocks("docs/workers-api.md", "sh")
     done = await asyncio.to_thread(
         subprocess.run, ["bash", "-ec", lines.replace(WRITTEN, served.url)], capture_output=True, check=True, text=True
     )
     assert '"status":"accepted"' in done.stdout
     assert '"url":"http://10.0.0.1:30000"' in done.stdout
-
-
-@pytest.mark.parametrize("page", sorted(path.name for path in (DOCS / "clients").glob("*.md")))
-def test_commands_name_options_that_exist(page: str) -> None:
-    """Every ``trimtab serve`` of a page is one that the command takes."""
-    from trimtab.cli.serve import command
-
-    known = {option for parameter in command.params for option in parameter.opts}
-    used = set()
-    for block in blocks(f"clients/{page}", "console"):
-        for line in block.splitlines():
-            if line.startswith("$ trimtab serve"):
-                used |= set(re.findall(r"(--[a-z-]+)", line))
-    assert used <= known
 
 
 async def test_a_judge_is_asked(fleet: Fleet) -> None:
@@ -115,7 +93,7 @@ async def test_a_judge_is_asked(fleet: Fleet) -> None:
     served = await fleet.gateway(RoleConfig("genrm", (judge,), route_keys={"math": "judge"}))
     await served.register((await fleet.engine()).url)
     await served.eligible(1, "genrm", "judge")
-    (line,) = (block for block in blocks("gateway.md", "sh") if "/genrm/generate" in block)
+    (line,) = (block for block in blocks("docs/gateway.md", "sh") if "/genrm/generate" in block)
     done = await asyncio.to_thread(
         subprocess.run, ["bash", "-ec", line.replace(WRITTEN, served.url)], capture_output=True, check=True, text=True
     )

@@ -1,21 +1,24 @@
-"""``docs/operations.md`` names a test for every failure: each of them exists, and so does each metric it names."""
+"""``docs/gateway.md`` and ``docs/operations.md`` name a test for every failure; what they name exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from trimtab_gateway.control.metrics_pool import POOL_COUNTERS, POOL_GAUGES
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("gateway", "operations")}
 LINK = re.compile(r"\[`(?P<shown>[\w./]+)::(?P<name>\w+)`\]\(\.\./(?P<path>[\w./]+)\)")
 
 
-def test_every_test_that_is_named_exists() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_is_named_exists(page: str) -> None:
     """File and function, in Python and in Rust; a renamed test has to be renamed on the page."""
-    links = list(LINK.finditer(PAGE))
-    assert len(links) == PAGE.count("::")
+    links = list(LINK.finditer(PAGES[page]))
+    assert len(links) == PAGES[page].count("::")
     for link in links:
         assert link["path"].endswith(link["shown"])
         source = (ROOT / link["path"]).read_text("utf-8")
@@ -23,9 +26,10 @@ def test_every_test_that_is_named_exists() -> None:
         assert re.search(defined, source, re.MULTILINE), link[0]
 
 
-def test_every_failure_names_its_test() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_failure_names_its_test(page: str) -> None:
     """A row without one is a promise that nobody checks."""
-    rows = PAGE.split("## What happens when", 1)[1].splitlines()
+    rows = PAGES[page].split("## What happens when", 1)[1].split("\n## ", 1)[0].splitlines()
     table = [row for row in rows if row.startswith("| ") and not row.startswith("| … |")]
     assert len(table) > 20
     assert [row for row in table if LINK.search(row) is None] == []
@@ -41,4 +45,4 @@ def test_every_metric_of_updates_is_explained() -> None:
         "trimtab_waiters",
         "trimtab_parked_total",
     ]
-    assert [name for name in names if f"`{name}{{" not in PAGE] == []
+    assert [name for name in names if f"`{name}{{" not in PAGES["operations"]] == []
