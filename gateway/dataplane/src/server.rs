@@ -396,11 +396,15 @@ async fn serve(client: Client, turned_away: bool) {
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(io, service);
     let since = Instant::now();
-    let relief = || match signals.was_used() {
-        true => Relief::Finish,
-        // Its first request may be on its way.
-        false if since.elapsed() < HANDSHAKE => Relief::Stay,
-        false => Relief::Leave,
+    let relief = || {
+        if signals.was_used() {
+            Relief::Finish
+        } else if since.elapsed() < HANDSHAKE {
+            // Its first request may be on its way.
+            Relief::Stay
+        } else {
+            Relief::Leave
+        }
     };
     serve_until_end(connection, phase, relief).await;
 }
