@@ -176,6 +176,43 @@ async def test_whoever_leaves_has_the_request_aborted(fleet: Fleet) -> None:
     assert aborts == ["r-1", "r-2"]
 
 
+@pytest.mark.parametrize("action", [held(threading.Event()), reset()])
+async def test_interrupted_twice_it_is_ambiguous(fleet: Fleet, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled while its abort is not confirmed yet, whether it was cancelled or broke before: nobody knows its end."""
+    aborting, never = asyncio.Event(), asyncio.Event()
+
+    async def abort(*_: object) -> bool:
+        aborting.set()
+        await never.wait()
+        return True
+
+    for engine in fleet.engines[:2]:
+        engine.next(action)
+    async with client(fleet) as direct:
+        monkeypatch.setattr(direct, "_abort", abort)
+        call = asyncio.create_task(direct.post("/generate", {}))
+        await wait_until(lambda: len(fleet.generations()) == 1, "sent")
+        if not aborting.is_set():
+            call.cancel()
+        await asyncio.wait_for(aborting.wait(), 5)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert fleet.outcomes() == {"ambiguous": 1}
+
+
+async def test_two_processes_of_one_name_do_not_take_turns(fleet: Fleet) -> None:
+    """Whoever was replaced stays so: to attach again would take the leases of the other one away."""
+    async with client(fleet, sender="one") as direct:
+        await direct.post("/generate", {})
+        fleet.math.attach_sender("one", "another process", "default")
+        for _ in range(2):
+            with pytest.raises(trimtab.RouterRestarted, match="another process"):
+                await direct.post("/generate", {})
+    (sender,) = fleet.math.statistics().senders
+    assert sender.incarnation == "another process"
+
+
 async def test_an_engine_that_refuses_is_not_sent_to(fleet: Fleet) -> None:
     """No byte was written: an error that says so, or, if the caller allowed it, the gateway."""
     (port,) = free_ports(1)
