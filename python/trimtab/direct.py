@@ -140,13 +140,17 @@ class DirectClient:
             RouterRestarted, RouterUnreachable, PoolFailed, PoolClosed: As they say.
         """
         request = plan(self._feed.current, path, payload, session)
+        answer: DirectAnswer | None = None
         try:
             async with self._leased(request, wait, expect_version) as lease:
-                return await self._execute(request, lease)
+                answer = await self._execute(request, lease)
         except BEFORE_SENDING as error:
-            if self._settings.fallback is None:
+            # With an answer it has run, and the router was out of reach only for its settlement.
+            if self._settings.fallback is None or answer is not None:
                 raise
             logger.info("through the gateway: %s", error)
+        else:
+            return answer
         headers = self._settings.gateway_headers(request, wait, expect_version)
         reply = await self._opened().post(self._settings.gateway_url(path), json=dict(payload), headers=headers)
         return DirectAnswer.of_gateway(reply.status_code, reply.headers, reply.content, request.route.model)
