@@ -25,19 +25,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// How often idle connections, sessions and removed backends are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// A housekeeping that is later than this tells of a process that was suspended.
+const SUSPENDED: Duration = Duration::from_secs(2);
 
 /// Runs until the data plane ends.
 pub(crate) async fn run(plane: Arc<Plane>) {
     let mut probes = every(plane.config.timeouts.probe_interval);
     let mut housekeeping = every(HOUSEKEEPING.min(plane.config.timeouts.engine_keepalive));
+    let mut kept = Instant::now();
     loop {
         tokio::select! {
             _ = probes.tick() => plane.pools.iter().for_each(|pool| probe_all(&plane, pool)),
-            _ = housekeeping.tick() => plane.pools.iter().for_each(|pool| keep_house(pool)),
+            _ = housekeeping.tick() => {
+                let unheard = std::mem::replace(&mut kept, Instant::now()).elapsed().saturating_sub(SUSPENDED);
+                plane.pools.iter().for_each(|pool| keep_house(pool, unheard));
+            }
         }
     }
 }
@@ -48,8 +54,12 @@ fn every(period: Duration) -> tokio::time::Interval {
     interval
 }
 
-fn keep_house(upstreams: &Upstreams) {
+/// `unheard`: how long this process was suspended, and so heard nobody.
+fn keep_house(upstreams: &Upstreams, unheard: Duration) {
     let live: HashSet<_> = upstreams.shared().with(|pool, now| {
+        if !unheard.is_zero() {
+            pool.excuse_silence(unheard, now);
+        }
         pool.tick(now);
         pool.backends().map(|backend| backend.reference).collect()
     });
