@@ -105,7 +105,8 @@ struct Finding {
     alive: bool,
     /// What it proves: a refused generation proves no more than that somebody answers.
     kind: ProbeKind,
-    weight_version: Option<u64>,
+    /// What it named as its version, if it was asked and answered.
+    weight_version: Option<Option<u64>>,
 }
 
 /// `published`: what was when the probe began. Weights told before a publication say nothing after it.
@@ -139,7 +140,7 @@ async fn examine(
             && published.is_some()
             && pool.published() == published
         {
-            pool.report_weights(probe.backend, version, false, now);
+            pool.note_named_version(probe.backend, version, now);
         }
     });
 }
@@ -151,7 +152,7 @@ async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
     let (alive, weight_version) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(reply)) => {
             upstream.note_answer(ProbeKind::Liveness, reply.status);
-            let version = version_in(&reply.body).filter(|_| reply.status.is_success());
+            let version = reply.status.is_success().then(|| version_in(&reply.body));
             (!reply.status.is_server_error(), version)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,
