@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from benches.kit.venv import installed, pins
+
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-VENVS = ROOT / ".venvs" / "bench-gateway"
 _DEBIAN = {"haproxy": "haproxy", "nginx": "nginx-light", "wrk": "wrk"}
 
 
@@ -25,20 +25,11 @@ def install(distribution: str) -> Path:
     Returns:
         The venv's folder of programs.
     """
-    venv, pin = VENVS / distribution, _pins()[distribution]
-    stamp = venv / "pin.txt"
-    if not stamp.exists() or stamp.read_text() != pin:
-        print(f"installing {pin} into {venv.relative_to(ROOT)}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, pin], check=True)
-        stamp.write_text(pin)
-    return venv / "bin"
+    return installed(f"bench-gateway/{distribution}", [pin for pin in pins(REQUIREMENTS) if _name(pin) == distribution])
 
 
-def _pins() -> dict[str, str]:
-    lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
-    return {line.partition("==")[0]: line for line in lines}
+def _name(pin: str) -> str:
+    return pin.partition("==")[0]
 
 
 def program(name: str) -> str:
@@ -55,11 +46,11 @@ def program(name: str) -> str:
 
 def versions() -> str:
     """Versions of everything that is compared, in one line."""
-    pins = [pin for name, pin in _pins().items() if name != "matplotlib"]
+    peers = [pin for pin in pins(REQUIREMENTS) if _name(pin) != "matplotlib"]
     haproxy = subprocess.run([program("haproxy"), "-v"], capture_output=True, text=True, check=True).stdout
     nginx = subprocess.run([program("nginx"), "-v"], capture_output=True, text=True, check=True).stderr
     debian = [f"haproxy {_number(haproxy)}", f"nginx {_number(nginx)}"]
-    return ", ".join([f"trimtab {version('trimtab')}", *(pin.replace("==", " ") for pin in pins), *debian])
+    return ", ".join([f"trimtab {version('trimtab')}", *(pin.replace("==", " ") for pin in peers), *debian])
 
 
 def _number(text: str) -> str:

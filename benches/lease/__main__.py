@@ -17,9 +17,11 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from benches.kit.document import machine, today, write
+from benches.kit.venv import installed, pins
 from benches.lease import parity
-from benches.lease.processes import PEER_PYTHON, REQUIREMENTS, ROOT, Served, install_peer, pin
-from benches.lease.report import Sample, bounds, machine, table, today, write
+from benches.lease.processes import PEER_PYTHON, PEER_VENV, REQUIREMENTS, ROOT, Served, pin
+from benches.lease.report import Sample, bounds, table
 
 BACKENDS = 16
 ROUTER_CORE, LOAD_CORE = 0, 1
@@ -76,7 +78,6 @@ def measure(rounds: int, seconds: float) -> tuple[dict[str, dict[str, list[Sampl
 
 def section(result: str, command: str, where: str) -> str:
     """What the documentation says."""
-    pins = ", ".join(line for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#"))
     return f"""
 ## Lease API
 
@@ -92,7 +93,7 @@ code) and `stime` (the kernel), for trimtab with its probes of the backends: med
 {result}
 
 * Command: `{command}`
-* Versions: trimtab {version("trimtab")}, Python {platform.python_version()}, {pins}
+* Versions: trimtab {version("trimtab")}, Python {platform.python_version()}, {", ".join(pins(REQUIREMENTS))}
 * Machine: {where}; date: {today()}
 """
 
@@ -106,13 +107,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the result into docs/benchmarks.md")
     options = parser.parse_args()
     rounds, seconds = (1, 0.2) if options.smoke else (options.rounds, options.seconds)
-    install_peer()
+    installed(PEER_VENV, pins(REQUIREMENTS))
     where = machine()
     samples, peak_mib = measure(rounds, seconds)
     result = f"{table(samples)}\n\n{bounds(samples['single calls, TCP'], peak_mib)}"
     print(result)
     if options.write:
-        write(section(result, f"python -m benches.lease --rounds {rounds} --seconds {seconds:g} --write", where))
+        write(
+            "lease", section(result, f"python -m benches.lease --rounds {rounds} --seconds {seconds:g} --write", where)
+        )
 
 
 if __name__ == "__main__":

@@ -15,22 +15,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-PEER_VENV = ROOT / ".venvs" / "bench-lease"
-PEER_PYTHON = PEER_VENV / "bin" / "python"
+PEER_VENV = "bench-lease"
+PEER_PYTHON = ROOT / ".venvs" / PEER_VENV / "bin" / "python"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 STOP_DEADLINE_S = 20.0
-
-
-def install_peer() -> None:
-    """Create the venv of the FastAPI router, or bring it to its pins."""
-    stamp = PEER_VENV / "requirements.txt"
-    if stamp.exists() and stamp.read_text() == REQUIREMENTS.read_text():
-        return
-    print(f"installing the FastAPI router into {PEER_VENV.relative_to(ROOT)}", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", PEER_VENV], check=True)
-    pip = [str(PEER_PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)]
-    subprocess.run(pip, check=True)
-    stamp.write_text(REQUIREMENTS.read_text())
 
 
 class Served(AbstractContextManager["Served"]):

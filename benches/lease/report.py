@@ -1,16 +1,9 @@
-"""From rounds to a table, and from a table into the documentation."""
+"""From rounds to a table."""
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import platform
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- benches/lease: begin -->", "<!-- benches/lease: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +70,3 @@ def bounds(single: dict[str, list[Sample]], peak_mib: dict[str, float]) -> str:
             f"Peak resident memory: {memory}.",
         ]
     )
-
-
-def machine() -> str:
-    """Processor, cores, kernel, and how busy it is with everything."""
-    info = Path("/proc/cpuinfo").read_text()
-    model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "?")
-    kernel = platform.release().partition("-")[0]
-    return f"{model}, {os.cpu_count()} cores, Linux {kernel}, load average {os.getloadavg()[0]:.1f} at the start"
-
-
-def write(section: str) -> None:
-    """Put ``section`` between its markers in the document, which is created when it is missing."""
-    text = DOCUMENT.read_text() if DOCUMENT.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    DOCUMENT.write_text(f"{head}{BEGIN}\n{section}\n{END}{tail}")
-
-
-def today() -> str:
-    """The date, in UTC."""
-    return dt.datetime.now(dt.timezone.utc).date().isoformat()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dataplane::{Config, DataPlaneStatistics, Genrm, Limits, ListenerTls, RoleConfig, StartError, Timeouts};
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyMapping};
 
 use crate::address_rules::AddressRules;
 use crate::errors;
+use crate::histogram::Histogram;
 use crate::pool::Pool;
 use crate::routing;
 
@@ -86,6 +87,7 @@ impl DataPlane {
         total_timeout_s = None, engine_keepalive_s = 4.0, abort_grace_s = 2.0, probe_interval_s = 1.0,
         probe_timeout_s = 5.0, client_key = None, admin_key = None, engine_key = None, metrics_need_key = false,
         tls_cert = None, tls_key = None, engine_ca = None, max_clients = None, min_ready = None, lease_socket = None,
+        traces = false,
         address_rules = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python function")]
@@ -115,6 +117,7 @@ impl DataPlane {
         max_clients: Option<u64>,
         min_ready: Option<HashMap<String, u32>>,
         lease_socket: Option<std::path::PathBuf>,
+        traces: bool,
         address_rules: Option<PyRef<'_, AddressRules>>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| errors::seconds(py, name, value);
@@ -144,6 +147,7 @@ impl DataPlane {
             client_key,
             metrics_need_key,
             lease_socket,
+            traces,
             admin_key,
             engine_key,
             tls,
@@ -187,6 +191,34 @@ impl DataPlane {
 
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_dict(py, &self.inner.statistics())
+    }
+
+    fn take_traces<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, u64)> {
+        let (finished, dropped) = self.inner.take_traces();
+        let to_dict = |trace: dataplane::FinishedTrace| {
+            let dict = PyDict::new(py);
+            let since_epoch = trace.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            dict.set_item("traceparent", trace.traceparent)?;
+            dict.set_item("tracestate", trace.tracestate)?;
+            dict.set_item("pool", trace.pool)?;
+            dict.set_item("backend", trace.backend)?;
+            dict.set_item("lease", trace.lease)?;
+            dict.set_item("session", trace.session)?;
+            dict.set_item("weight_version", trace.weight_version)?;
+            dict.set_item("outcome", trace.outcome.as_str())?;
+            dict.set_item("status", trace.status)?;
+            dict.set_item("ended_ns", u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))?;
+            dict.set_item("queue_s", trace.queue.as_secs_f64())?;
+            dict.set_item("first_byte_s", trace.first_byte.map(|duration| duration.as_secs_f64()))?;
+            dict.set_item("total_s", trace.total.as_secs_f64())?;
+            Ok(dict)
+        };
+        let finished: PyResult<Vec<_>> = finished.into_iter().map(to_dict).collect();
+        Ok((finished?, dropped))
+    }
+
+    fn loop_lag(&self) -> Histogram {
+        Histogram(self.inner.loop_lag())
     }
 
     fn take_failures<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

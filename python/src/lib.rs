@@ -6,6 +6,7 @@ mod address_rules;
 mod clock;
 mod dataplane_py;
 mod errors;
+mod histogram;
 mod lease;
 mod parked;
 mod pool;
@@ -27,6 +28,8 @@ mod _core {
     use crate::clock::VirtualClock;
     #[pymodule_export]
     use crate::dataplane_py::{DataPlane, Role};
+    #[pymodule_export]
+    use crate::histogram::Histogram;
     #[pymodule_export]
     use crate::lease::{Backend, Lease};
     #[pymodule_export]

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::ParkedCall;
 use dataplane::shared::{LeaseGuard, SharedPool};
+use dataplane::{ParkedCall, RequestPhase};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
@@ -259,6 +259,7 @@ impl Pool {
     fn statistics(&self) -> PoolStatistics {
         PoolStatistics {
             version_mismatches: self.0.version_mismatches(),
+            request_seconds: RequestPhase::ALL.map(|phase| self.0.request_seconds(phase)),
             name: self.0.name().to_owned(),
             snapshot: self.0.with(|pool, _| pool.statistics()),
         }

@@ -1,11 +1,17 @@
 //! Frozen snapshots of a pool.
 
+use dataplane::RequestPhase;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use router_core::durations::UpdateStep;
+use router_core::histogram::Histogram as CoreHistogram;
+use router_core::lease::Outcome;
 use router_core::state::PoolState;
 use router_core::stats::{BackendStatistics as CoreBackend, OutcomeCounts, PoolStatistics as CorePool};
+use router_core::update::UpdateKind;
 use router_core::version::Weights;
 
+use crate::histogram::{self, Histogram};
 use crate::status::{OwnerStatus, SenderStatus, UpdateStatus};
 
 /// Snapshot of one backend.
@@ -85,6 +91,11 @@ impl BackendStatistics {
     }
 
     #[getter]
+    fn unhealthy_s(&self) -> f64 {
+        self.0.unhealthy.as_secs_f64()
+    }
+
+    #[getter]
     fn weight_version(&self) -> Option<u64> {
         match self.0.weights {
             Weights::Version(version) => Some(version),
@@ -110,6 +121,8 @@ pub(crate) struct PoolStatistics {
     pub(crate) snapshot: CorePool,
     /// The shell sees what engines answer; the core does not.
     pub(crate) version_mismatches: u64,
+    /// By [`RequestPhase`], in the order of declaration.
+    pub(crate) request_seconds: [CoreHistogram; RequestPhase::ALL.len()],
 }
 
 #[pymethods]
@@ -281,6 +294,62 @@ impl PoolStatistics {
     #[getter]
     fn stale_probes(&self) -> u64 {
         self.snapshot.control.stale_probes
+    }
+
+    #[getter]
+    fn waiting<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (reason, count) in self.snapshot.control.waiting.iter() {
+            dict.set_item(reason.as_str(), count)?;
+        }
+        Ok(dict)
+    }
+
+    #[getter]
+    fn replays<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let replays = self.snapshot.control.replays;
+        let dict = PyDict::new(py);
+        dict.set_item("acquire", replays.acquires)?;
+        dict.set_item("settle", replays.settlements)?;
+        dict.set_item("update", replays.updates)?;
+        Ok(dict)
+    }
+
+    #[getter]
+    fn acquire_seconds(&self) -> Histogram {
+        Histogram(self.snapshot.durations.acquire().clone())
+    }
+
+    #[getter]
+    fn drain_seconds(&self) -> Histogram {
+        Histogram(self.snapshot.durations.drain().clone())
+    }
+
+    #[getter]
+    fn lease_seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let outcomes = Outcome::ALL.into_iter();
+        histogram::named(
+            py,
+            outcomes.map(|outcome| (outcome.as_str(), self.snapshot.durations.lease(outcome))),
+        )
+    }
+
+    #[getter]
+    fn update_seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for kind in [UpdateKind::Weights, UpdateKind::Offload] {
+            let steps = UpdateStep::ALL.into_iter();
+            let durations = &self.snapshot.durations;
+            let steps = histogram::named(py, steps.map(|step| (step.as_str(), durations.update(kind, step))))?;
+            dict.set_item(kind.as_str(), steps)?;
+        }
+        Ok(dict)
+    }
+
+    #[getter]
+    fn request_seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let phases = RequestPhase::ALL.into_iter().zip(&self.request_seconds);
+        histogram::named(py, phases.map(|(phase, histogram)| (phase.as_str(), histogram)))
     }
 
     #[getter]

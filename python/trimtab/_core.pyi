@@ -5,7 +5,7 @@ Every object here is thread-safe. Pool operations are single critical sections o
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from trimtab.outcome import Outcome
 from trimtab.state import PoolState
@@ -16,6 +16,7 @@ __all__ = [
     "Backend",
     "BackendStatistics",
     "DataPlane",
+    "Histogram",
     "Lease",
     "OwnerStatus",
     "ParkedAcquire",
@@ -276,6 +277,9 @@ class BackendStatistics:
     def failures(self) -> int:
         """Consecutive failures since its last sign of life."""
     @property
+    def unhealthy_s(self) -> float:
+        """Seconds for which it has been unhealthy in a row, pauses not counted: the use of its ``unhealthy_budget``."""
+    @property
     def weight_version(self) -> int | None:
         """The version its weights are known to have."""
     @property
@@ -375,8 +379,49 @@ class PoolStatistics:
     def stale_probes(self) -> int:
         """Probes whose answer did not count: it was about an earlier incarnation, or from before or during a pause."""
     @property
+    def waiting(self) -> dict[str, int]:
+        """Acquires that wait now, by what they wait for."""
+    @property
+    def replays(self) -> dict[str, int]:
+        """Calls that got the answer of an earlier one so far: ``acquire``, ``settle`` and ``update``."""
+    @property
+    def acquire_seconds(self) -> Histogram:
+        """From the call to the grant, of every lease."""
+    @property
+    def lease_seconds(self) -> dict[str, Histogram]:
+        """From the grant to the settlement, by outcome; outcomes that never were are absent."""
+    @property
+    def drain_seconds(self) -> Histogram:
+        """From the begin of an update until its controller was told that nothing is outstanding."""
+    @property
+    def update_seconds(self) -> dict[str, dict[str, Histogram]]:
+        """By kind (``weights``, ``offload``) and step (``quiesce``, ``confirm``, ``transfer``, ``pause``, ``total``).
+
+        Steps that never happened are absent, and failed updates are not counted.
+        """
+    @property
+    def request_seconds(self) -> dict[str, Histogram]:
+        """What a data plane relayed, by phase: ``queue``, ``first_byte``, ``total``; absent before the first."""
+    @property
     def backends(self) -> list[BackendStatistics]:
         """Registered backends in the order they were added."""
+
+@final
+class Histogram:
+    """Durations in seconds, counted in buckets. Every histogram has the same ones."""
+
+    BOUNDS_S: ClassVar[tuple[float, ...]]
+    """The upper bounds of the buckets, included; one more bucket has none."""
+
+    @property
+    def cumulative(self) -> list[int]:
+        """How many durations are at most as long as each bound, and then how many there are."""
+    @property
+    def count(self) -> int:
+        """How many durations were counted."""
+    @property
+    def sum_s(self) -> float:
+        """Their sum in seconds."""
 
 @final
 class VirtualClock:
@@ -886,6 +931,7 @@ class DataPlane:
         max_clients: int | None = None,
         min_ready: Mapping[str, int] | None = None,
         lease_socket: str | None = None,
+        traces: bool = False,
         address_rules: AddressRules | None = None,
     ) -> DataPlane:
         """Binds the listener and starts serving; returns when connections are accepted.
@@ -920,6 +966,7 @@ class DataPlane:
             min_ready: Eligible engines that ``/ready`` asks of a pool, by its name: 1 where none is given, 0 for a pool
                 that is not required.
             lease_socket: Unix socket on which the lease API is served, too; made with mode 0600, removed at the end.
+            traces: Keep finished executions of traced requests for ``take_traces``.
             address_rules: Which engines the lease API may register.
 
         Raises:
@@ -933,6 +980,17 @@ class DataPlane:
         """The port that is bound."""
     def statistics(self) -> dict[str, Any]:
         """Counters of the data plane; docs/observability.md lists the keys."""
+    def take_traces(self) -> tuple[list[dict[str, Any]], int]:
+        """Takes the executions that ended since the last call, of requests with a sampled ``traceparent``.
+
+        Returns:
+            One entry per execution: ``traceparent``, ``tracestate``, ``pool``, ``backend``, ``lease``, ``session``,
+            ``weight_version``, ``outcome``, ``status`` (of the engine; None without an answer), ``ended_ns`` (since
+            1970), ``queue_s``, ``first_byte_s`` (None without an answer) and ``total_s``; and how many more found no
+            room, since nobody called for too long.
+        """
+    def loop_lag(self) -> Histogram:
+        """How much later than due timers of the data plane ran."""
     def take_failures(self) -> list[dict[str, Any]]:
         """What could not be served since the last call, one entry per error code and engine.
 

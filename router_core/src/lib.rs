@@ -31,10 +31,12 @@
 pub mod address;
 mod clock;
 pub mod config;
+pub mod durations;
 pub mod error;
 pub mod event;
 pub mod fence;
 pub mod health;
+pub mod histogram;
 pub mod interval;
 pub mod lease;
 pub mod load;

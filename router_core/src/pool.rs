@@ -31,6 +31,7 @@ mod weights;
 pub use crate::config::PoolConfig;
 
 use crate::clock::ActiveClock;
+use crate::durations::Durations;
 use crate::event::{EventKind, EventRing};
 use crate::fence::Owners;
 use crate::health::{Health, Patience, Vitals};
@@ -121,6 +122,8 @@ pub struct Grant {
     pub reason: PickReason,
     /// The weights that will run it; `None` while no version is published.
     pub version: Option<Published>,
+    /// When it was granted, on the shell's clock.
+    pub granted: Timestamp,
     /// Whether this is the answer to an earlier call with the same key.
     pub replayed: bool,
 }
@@ -152,6 +155,7 @@ pub struct Pool {
     spills: (Timestamp, u32),
     events: EventRing,
     totals: Totals,
+    durations: Durations,
     /// The latest timestamp seen.
     clock: Timestamp,
     /// When time alone may change something next; [`Timestamp::MAX`] when nothing waits for it.
@@ -178,6 +182,7 @@ impl Pool {
             spills: (Timestamp::ZERO, 0),
             events: EventRing::default(),
             totals: Totals::default(),
+            durations: Durations::default(),
             clock: Timestamp::ZERO,
             next_change: Timestamp::MAX,
             // Above every generation, which is the recency of a backend never granted.

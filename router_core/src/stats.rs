@@ -1,5 +1,6 @@
 //! Frozen snapshots of a pool: what tests, metrics, status pages and people read alike.
 
+use crate::durations::Durations;
 use crate::error::Census;
 use crate::fence::OwnerStatus;
 use crate::health::Health;
@@ -12,6 +13,7 @@ use crate::update::UpdateStatus;
 use crate::version::{Published, Weights};
 use crate::waiters::ParkReason;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many leases were granted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,18 +94,20 @@ pub struct BackendStatistics {
     pub output_tokens: u64,
     /// Consecutive failures of executions or of probes, whichever are more.
     pub failures: u32,
+    /// For how long it has been unhealthy in a row, pauses of the servers not counted; the budget counts this.
+    pub unhealthy: Duration,
     /// What is known about its weights.
     pub weights: Weights,
     /// Whether it runs the published version.
     pub weights_fit: bool,
 }
 
-/// How many acquires were parked, by reason.
+/// How many acquires were parked, or are, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParkCounts([u64; ParkReason::ALL.len()]);
 
 impl ParkCounts {
-    /// Acquires parked for `reason` since the pool began.
+    /// Acquires parked for `reason`.
     #[must_use]
     pub const fn get(&self, reason: ParkReason) -> u64 {
         self.0[reason.index()]
@@ -117,6 +121,21 @@ impl ParkCounts {
     pub(crate) const fn add(&mut self, reason: ParkReason) {
         self.0[reason.index()] += 1;
     }
+
+    pub(crate) const fn add_many(&mut self, reason: ParkReason, count: u64) {
+        self.0[reason.index()] += count;
+    }
+}
+
+/// Calls that were made before and got the answer of the first one, by what they asked for; never decrease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayCounts {
+    /// Acquires with the key of an earlier one.
+    pub acquires: u64,
+    /// Settlements of a lease that was settled.
+    pub settlements: u64,
+    /// Calls about an update whose effect was there already.
+    pub updates: u64,
 }
 
 /// The control side of a pool at the time of the snapshot: who may do what, and why not.
@@ -144,6 +163,8 @@ pub struct ControlStatistics {
     pub senders: Vec<SenderStatus>,
     /// Parked acquires now.
     pub waiters: u32,
+    /// The same by what they wait for now.
+    pub waiting: ParkCounts,
     /// Acquires parked, by reason; never decreases.
     pub parked: ParkCounts,
     /// Settled requests that are remembered.
@@ -154,6 +175,8 @@ pub struct ControlStatistics {
     pub unexpected_aborts: u64,
     /// Probe answers that came too late to mean anything; never decreases.
     pub stale_probes: u64,
+    /// Repeated calls.
+    pub replays: ReplayCounts,
 }
 
 /// A pool at the time of the snapshot.
@@ -184,6 +207,8 @@ pub struct PoolStatistics {
     pub census: Census,
     /// The control side.
     pub control: ControlStatistics,
+    /// How long things took.
+    pub durations: Durations,
 }
 
 /// The counters that outlive every backend.
@@ -197,4 +222,5 @@ pub(crate) struct Totals {
     pub(crate) parked: ParkCounts,
     pub(crate) unexpected_aborts: u64,
     pub(crate) stale_probes: u64,
+    pub(crate) replays: ReplayCounts,
 }

@@ -296,6 +296,19 @@ async def test_an_error_leaves_the_client_connection_usable(lab: Lab) -> None:
         assert (await client.response()).status == status
 
 
+@pytest.mark.parametrize("head", ["PUT /generate", "PATCH /live", "POST /generate\r\nx-trimtab-wait: soon"])
+async def test_an_answer_ahead_of_the_body_says_that_the_connection_ends(lab: Lab, head: str) -> None:
+    """Who is refused by the head alone must not send the next request on a connection that is about to close."""
+    gateway = await lab.gateway(await lab.engine(one()))
+    client = await lab.client(gateway)
+    line, _, more = head.partition("\r\n")
+    fields = f"{more}\r\n" if more else ""
+    await client.send(f"{line} HTTP/1.1\r\nhost: g\r\n{fields}content-length: 5\r\n\r\n".encode())
+    answer = await client.head()
+    assert answer.status in {400, 405}
+    assert answer.get("connection") == "close"
+
+
 async def test_no_error_is_counted_as_an_execution(lab: Lab) -> None:
     """After every kind of refusal the pool has granted nothing."""
     gateway = await lab.gateway(await lab.engine(hold()), max_body_bytes=100)

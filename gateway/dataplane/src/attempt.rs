@@ -4,9 +4,11 @@ use crate::body::Outgoing;
 use crate::error::Failure;
 use crate::exchange::{Deadlines, Exchange, Refusal};
 use crate::in_flight::Execution;
+use crate::latency::RequestPhase;
 use crate::plane::{Plane, Role};
 use crate::stats::add;
 use crate::terms::{self, Terms};
+use crate::trace::Trace;
 use crate::upstream::Upstreams;
 use crate::{headers, model_state, plane};
 use http::header::AUTHORIZATION;
@@ -38,6 +40,7 @@ impl Attempts<'_> {
     /// Sends `request`, which carries the client's headers, until a backend answers or one may have executed it.
     pub(crate) async fn run(&self, mut request: Request<Outgoing>) -> Result<Started, Failure> {
         let upstreams: &Upstreams = &self.model.upstreams;
+        let began = upstreams.shared().now();
         let until = self.terms.wait.map(|wait| terms::until(wait, self.deadlines.total));
         if let Some(key) = &self.plane.engine_key {
             request
@@ -58,7 +61,13 @@ impl Attempts<'_> {
             let lease = match terms::acquire(self.plane, upstreams.shared(), &wanted, until, total).await {
                 Ok(lease) => lease,
                 // With every backend tried, what happened to the last one says more than "none is left".
-                Err(error) => return Err(last.unwrap_or_else(|| self.refused(&error))),
+                Err(error) => {
+                    if until.is_some() {
+                        let pool = upstreams.shared();
+                        pool.note_phase(RequestPhase::Queue, pool.now().since(began));
+                    }
+                    return Err(last.unwrap_or_else(|| self.refused(&error)));
+                }
             };
             if attempt > 0 {
                 add(&self.plane.counters.retries);
@@ -68,7 +77,17 @@ impl Attempts<'_> {
             headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
             let backend = lease.backend().reference;
             let authorization = request.headers().get(AUTHORIZATION).cloned();
-            let mut exchange = Exchange::new(self.plane, upstream, lease, Arc::clone(&self.execution), authorization);
+            let mut exchange = Exchange::new(
+                self.plane,
+                upstream,
+                lease,
+                Arc::clone(&self.execution),
+                authorization,
+                began,
+            );
+            if self.plane.traces.is_some() {
+                exchange.trace(Trace::of(request.headers(), self.session));
+            }
             match exchange.send(&request, self.deadlines).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(exchange.foreign("switched protocols"));

@@ -4,7 +4,7 @@ use crate::config::Limits;
 use crate::edit::{edit, extract};
 use crate::error::{Code, Failure};
 use crate::peek::{Field, Peek, Scanner, Span};
-use crate::request_id::AbortIds;
+use crate::request_id::{AbortIds, RequestId};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -97,7 +97,7 @@ impl Received {
     }
 
     /// The body as it goes to an engine: without its selectors, and with the id `id`.
-    pub(crate) fn into_outgoing(mut self, id: Option<&str>) -> Outgoing {
+    pub(crate) fn into_outgoing(mut self, id: Option<&RequestId>) -> Outgoing {
         edit(&mut self.chunks, &self.peek, id);
         Outgoing::new(self.chunks)
     }

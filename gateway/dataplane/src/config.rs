@@ -43,6 +43,8 @@ pub struct Config {
     pub engine_ca: Option<PathBuf>,
     /// How many eligible backends `/ready` asks of a pool, by its name; 1 where none is given, 0: the pool is not required.
     pub min_ready: HashMap<String, u32>,
+    /// Whether finished executions of traced requests are kept for [`crate::DataPlane::take_traces`]. Default no.
+    pub traces: bool,
     /// Threads of the data plane. Default 2.
     pub worker_threads: usize,
     /// Sizes and counts.
@@ -69,6 +71,7 @@ impl Config {
             tls: None,
             engine_ca: None,
             min_ready: HashMap::new(),
+            traces: false,
             worker_threads: 2,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -99,6 +102,7 @@ impl fmt::Debug for Config {
             .field("tls", &self.tls)
             .field("engine_ca", &self.engine_ca)
             .field("min_ready", &self.min_ready)
+            .field("traces", &self.traces)
             .field("worker_threads", &self.worker_threads)
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)

@@ -1,30 +1,40 @@
 //! The few changes that are made to a body, as edits of its bytes.
 
 use crate::peek::{Field, Peek, Span};
+use crate::request_id::RequestId;
 use bytes::Bytes;
 
 /// Cuts the selectors out of `chunks`, and gives the request the id `id`; no other byte is changed or copied.
 ///
 /// For the engine a `null` id is the same as none, and a second `rid` in front of it would lose against it.
-pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&str>) {
-    let insert = id.map(|id| {
-        if let Some(null) = peek.value(Field::Rid) {
-            return (null, format!("\"{id}\""));
-        }
-        let place = Span {
-            start: peek.first_member,
-            end: peek.first_member,
-        };
-        let comma = if peek.keeps_members { "," } else { "" };
-        (place, format!("\"rid\":\"{id}\"{comma}"))
-    });
-    let cuts = peek.cuts.iter().map(|cut| (*cut, String::new()));
-    let mut edits: Vec<(Span, String)> = cuts.chain(insert).collect();
+pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&RequestId>) {
+    let insertion = id.map(|id| insertion(peek, id));
+    if let (Some((span, text)), true) = (&insertion, peek.cuts.is_empty()) {
+        return splice(chunks, *span, text.clone());
+    }
+    let cuts = peek.cuts.iter().map(|cut| (*cut, Bytes::new()));
+    let mut edits: Vec<(Span, Bytes)> = cuts.chain(insertion).collect();
     // From the end, so that offsets stay true; of two at one place the insertion, which has no width, comes last.
     edits.sort_by_key(|(span, _)| std::cmp::Reverse((span.start, span.end)));
     for (span, text) in edits {
-        splice(chunks, span, Bytes::from(text));
+        splice(chunks, span, text);
     }
+}
+
+fn insertion(peek: &Peek, id: &RequestId) -> (Span, Bytes) {
+    if let Some(null) = peek.value(Field::Rid) {
+        return (null, id.literal());
+    }
+    let place = Span {
+        start: peek.first_member,
+        end: peek.first_member,
+    };
+    let text = if peek.keeps_members {
+        id.member_with_comma()
+    } else {
+        id.member()
+    };
+    (place, text)
 }
 
 /// Replaces `span` of `chunks` by `insert`; no other byte is copied.

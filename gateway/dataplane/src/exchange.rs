@@ -8,16 +8,19 @@ use crate::abort::Abort;
 use crate::body::Outgoing;
 use crate::error::{Code, Failure};
 use crate::in_flight::{Execution, Place};
+use crate::latency::RequestPhase;
 use crate::plane::Plane;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
+use crate::trace::Trace;
 use crate::upstream::{ConnectError, EngineLink, Upstream};
 use crate::version_log::VersionMismatch;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
 use hyper::body::Incoming;
 use router_core::lease::{Outcome, Settlement};
+use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -39,6 +42,10 @@ pub(crate) struct Exchange {
     /// Held until the execution is settled, or its abort is over.
     execution: Option<Arc<Execution>>,
     authorization: Option<HeaderValue>,
+    /// When the request began to look for a backend, on the clock of the pool.
+    began: Timestamp,
+    /// Of a request whose client records it, when somebody makes spans of them.
+    trace: Option<Box<Trace>>,
 }
 
 /// When we stop waiting for the head of a response.
@@ -63,7 +70,11 @@ impl Exchange {
         lease: LeaseGuard,
         execution: Arc<Execution>,
         authorization: Option<HeaderValue>,
+        began: Timestamp,
     ) -> Self {
+        lease
+            .pool()
+            .note_phase(RequestPhase::Queue, lease.granted().since(began));
         let label = lease_label(&lease);
         execution.runs_at(Place {
             upstream: Arc::clone(&upstream),
@@ -80,7 +91,13 @@ impl Exchange {
             written_before: 0,
             execution: Some(execution),
             authorization,
+            began,
+            trace: None,
         }
+    }
+
+    pub(crate) fn trace(&mut self, trace: Option<Box<Trace>>) {
+        self.trace = trace;
     }
 
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
@@ -133,7 +150,10 @@ impl Exchange {
             };
             self.written_before = link.written();
             match before_either(deadlines, link.send(request.clone())).await {
-                Ok(Ok(response)) => return Ok(response),
+                Ok(Ok(response)) => {
+                    self.note_head(response.status());
+                    return Ok(response);
+                }
                 Ok(Err(_)) if !self.was_written() && !fresh => {
                     self.link = None;
                     fresh = true;
@@ -144,6 +164,22 @@ impl Exchange {
                     return Err(Refusal::Final(failure));
                 }
             }
+        }
+    }
+
+    fn note_head(&mut self, status: StatusCode) {
+        if let Some(lease) = &self.lease {
+            let waited = lease.pool().now().since(lease.granted());
+            lease.pool().note_phase(RequestPhase::FirstByte, waited);
+            if let Some(trace) = &mut self.trace {
+                trace.note_head(waited, status.as_u16());
+            }
+        }
+    }
+
+    fn finish_trace(&mut self, lease: &LeaseGuard, outcome: Outcome) {
+        if let (Some(trace), Some(traces)) = (self.trace.take(), &self.plane.traces) {
+            traces.finish(*trace, lease, &self.label, outcome, self.began);
         }
     }
 
@@ -281,7 +317,8 @@ impl Exchange {
 
     fn settle(&mut self, settlement: Settlement) {
         if let Some(lease) = self.lease.take() {
-            lease.settle(settlement);
+            self.finish_trace(&lease, settlement.outcome);
+            lease.settle_request(settlement, self.began);
         }
     }
 
@@ -323,6 +360,9 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let Some(lease) = self.lease.take() else { return };
         add(&self.plane.counters.client_gone);
+        let pool = lease.pool();
+        pool.note_phase(RequestPhase::Total, pool.now().since(self.began));
+        self.finish_trace(&lease, Outcome::Cancelled);
         let written = self.was_written();
         self.link = None;
         if written {
@@ -334,7 +374,7 @@ impl Drop for Exchange {
 }
 
 fn lease_label(lease: &LeaseGuard) -> HeaderValue {
-    HeaderValue::from_str(&lease.id().to_string()).unwrap_or(HeaderValue::from_static("-"))
+    HeaderValue::from_bytes(&lease.id().to_hex()).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Waits for `work` until `deadline`, when there is one.

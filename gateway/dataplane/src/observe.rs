@@ -169,9 +169,10 @@ fn scan<T>(
         }
         from = start + length;
     }
-    // A beginning of the needle may stand at the very end.
+    // A beginning of the needle may stand at the very end; every needle begins with a quote.
     let tail = from.max(bytes.len().saturating_sub(length - 1));
-    (tail..bytes.len())
+    memchr::memchr_iter(b'"', &bytes[tail..])
+        .map(|offset| tail + offset)
         .find(|&start| needle.needle().starts_with(&bytes[start..]))
         .unwrap_or(bytes.len())
 }

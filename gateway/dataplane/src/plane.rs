@@ -11,10 +11,13 @@ use crate::server::{Phase, StartError};
 use crate::shared::SharedPool;
 use crate::stats::Counters;
 use crate::tls::{self, EngineTls};
+use crate::trace::TraceLog;
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
 use crate::version_log::VersionLog;
 use http::HeaderValue;
+use parking_lot::Mutex;
+use router_core::histogram::Histogram;
 use router_core::routing::RoutingTable;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,6 +33,9 @@ pub(crate) struct Plane {
     pub(crate) counters: Arc<Counters>,
     pub(crate) failures: FailureLog,
     pub(crate) mismatches: VersionLog,
+    pub(crate) lag: Mutex<Histogram>,
+    /// Present when somebody makes spans of them.
+    pub(crate) traces: Option<TraceLog>,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
     pub(crate) in_flight: Arc<Directory>,
@@ -83,6 +89,7 @@ impl Plane {
         let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
         let access = Access::new(client_key, admin_key, config.metrics_need_key, local).map_err(invalid)?;
         let lease_api = LeaseApi::new(config.address_rules.clone(), &roles, phase, engine_key.clone());
+        let traces = config.traces.then(TraceLog::default);
         Ok(Arc::new(Self {
             config,
             roles,
@@ -90,6 +97,8 @@ impl Plane {
             counters,
             failures: FailureLog::default(),
             mismatches: VersionLog::default(),
+            lag: Mutex::default(),
+            traces,
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
             in_flight: Directory::new(),

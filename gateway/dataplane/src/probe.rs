@@ -172,10 +172,8 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     let mark = upstream.heard_mark();
     let id = plane.request_ids.next();
     // Token ids, because an engine may have no tokenizer; 1 is below the size of every vocabulary.
-    let body = format!(
-        "{{\"rid\":\"{id}\",\"input_ids\":[1],\"sampling_params\":{{\"max_new_tokens\":1,\"temperature\":0}}}}"
-    );
-    let body = Outgoing::new(vec![Bytes::from(body)]);
+    let rest = Bytes::from_static(b"\"input_ids\":[1],\"sampling_params\":{\"max_new_tokens\":1,\"temperature\":0}}");
+    let body = Outgoing::new(vec![Bytes::from_static(b"{"), id.member_with_comma(), rest]);
     let call = upstream.ask(Method::POST, "/generate", body, plane.engine_key.as_ref());
     let answer = tokio::select! {
         answer = tokio::time::timeout(plane.config.timeouts.probe_timeout, call) => Some(answer),

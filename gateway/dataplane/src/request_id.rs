@@ -25,10 +25,44 @@ impl RequestIdSource {
         }
     }
 
-    /// A new id, as the text between the quotes of a JSON string.
-    pub(crate) fn next(&self) -> String {
-        let count = self.next.fetch_add(1, Relaxed);
-        format!("{:016x}{:016x}", self.process, scatter(count))
+    pub(crate) fn next(&self) -> RequestId {
+        RequestId::new(self.process, scatter(self.next.fetch_add(1, Relaxed)))
+    }
+}
+
+/// An id that we give an execution, in every form in which it is written; they share their bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(Bytes);
+
+impl RequestId {
+    const KEY: &'static [u8] = b"\"rid\":";
+
+    pub(crate) fn new(high: u64, low: u64) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = Vec::with_capacity(Self::KEY.len() + 35);
+        text.extend_from_slice(Self::KEY);
+        text.push(b'"');
+        for byte in high.to_be_bytes().into_iter().chain(low.to_be_bytes()) {
+            text.push(DIGITS[usize::from(byte >> 4)]);
+            text.push(DIGITS[usize::from(byte & 0xf)]);
+        }
+        text.extend_from_slice(b"\",");
+        Self(Bytes::from(text))
+    }
+
+    /// `"rid":"<32 hex digits>",`
+    pub(crate) fn member_with_comma(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    /// `"rid":"<32 hex digits>"`
+    pub(crate) fn member(&self) -> Bytes {
+        self.0.slice(..self.0.len() - 1)
+    }
+
+    /// `"<32 hex digits>"`
+    pub(crate) fn literal(&self) -> Bytes {
+        self.0.slice(Self::KEY.len()..self.0.len() - 1)
     }
 }
 
@@ -46,8 +80,8 @@ pub(crate) struct AbortIds(Vec<Bytes>);
 
 impl AbortIds {
     /// The one id we spliced in.
-    pub(crate) fn ours(id: &str) -> Self {
-        Self(vec![Bytes::from(format!("\"{id}\""))])
+    pub(crate) fn ours(id: &RequestId) -> Self {
+        Self(vec![id.literal()])
     }
 
     /// The ids of a client's `rid`: a string, or a list of strings for a batch.
@@ -123,12 +157,21 @@ mod tests {
     #[test]
     fn ids_are_unique_and_of_one_length() {
         let source = RequestIdSource::new();
-        let made: HashSet<String> = (0..10_000).map(|_| source.next()).collect();
+        let made: HashSet<Bytes> = (0..10_000).map(|_| source.next().literal()).collect();
         assert_eq!(made.len(), 10_000);
         assert!(
             made.iter()
-                .all(|id| id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+                .all(|id| id.len() == 34 && id[1..33].iter().all(u8::is_ascii_hexdigit))
         );
+    }
+
+    /// Every form of an id has the same digits.
+    #[test]
+    fn forms_of_an_id() {
+        let id = RequestId::new(0x0123_4567_89ab_cdef, 0xf0);
+        assert_eq!(id.literal(), "\"0123456789abcdef00000000000000f0\"");
+        assert_eq!(id.member(), "\"rid\":\"0123456789abcdef00000000000000f0\"");
+        assert_eq!(id.member_with_comma(), "\"rid\":\"0123456789abcdef00000000000000f0\",");
     }
 
     /// A client's id is used as it was written, a batch's ids one by one.

@@ -4,6 +4,7 @@ use crate::client_io::{ClientIo, ClientSignals};
 use crate::config::Config;
 use crate::crowd::{Crowd, LONGEST_REFUSAL};
 use crate::failure_log::FailureSummary;
+use crate::lag;
 use crate::lease_socket::{self, LeaseSocket};
 use crate::plane::Plane;
 use crate::probe;
@@ -12,6 +13,7 @@ use crate::service::{Connection, answer};
 use crate::socket;
 use crate::stats::{DataPlaneStatistics, Gauge, add};
 use crate::stream::Stream;
+use crate::trace::{FinishedTrace, TraceLog};
 use crate::tracker::Token;
 use crate::upstream::EngineNote;
 use crate::version_log::VersionMismatch;
@@ -20,6 +22,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use parking_lot::Mutex;
+use router_core::histogram::Histogram;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -165,6 +168,7 @@ pub fn start(config: Config) -> Result<DataPlane, StartError> {
     let crowd = Crowd::new(plane.config.limits.max_clients, phase.clone());
     runtime.spawn(accept(Arc::clone(&plane), listener, crowd, watcher));
     runtime.spawn(probe::run(Arc::clone(&plane)));
+    runtime.spawn(lag::run(Arc::clone(&plane)));
     for pool in plane.pools.iter().filter(|pool| pool.shared().resolves()) {
         runtime.spawn(resolve::run(Arc::clone(&plane), Arc::clone(pool)));
     }
@@ -187,6 +191,19 @@ impl DataPlane {
     #[must_use]
     pub fn statistics(&self) -> DataPlaneStatistics {
         self.plane.counters.snapshot()
+    }
+
+    /// How much later than due timers ran: what a thread that is held up costs everybody.
+    #[must_use]
+    pub fn loop_lag(&self) -> Histogram {
+        self.plane.lag.lock().clone()
+    }
+
+    /// Takes the executions of traced requests that ended since the last call, and how many more found no room; nothing
+    /// unless [`Config::traces`] is set.
+    #[must_use]
+    pub fn take_traces(&self) -> (Vec<FinishedTrace>, u64) {
+        self.plane.traces.as_ref().map(TraceLog::take).unwrap_or_default()
     }
 
     /// Takes what could not be served since the last call, counted per code and engine.

@@ -16,7 +16,7 @@ use crate::openapi;
 use crate::plane::{Plane, Role};
 use crate::ready;
 use crate::relay::{Relay, is_event_stream};
-use crate::request_id::AbortIds;
+use crate::request_id::{AbortIds, RequestId};
 use crate::route::{Endpoint, Route, route};
 use crate::selection::{select_model, session_in_body, session_in_headers, session_key};
 use crate::stats::Gauge;
@@ -25,6 +25,7 @@ use bytes::Bytes;
 use http::header::CONNECTION;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -67,11 +68,13 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
     if let Some(allow) = route.methods()
         && !allow.split(", ").any(|allowed| allowed == method.as_str())
     {
+        if method == Method::OPTIONS {
+            return control::options(allow);
+        }
         let openai = matches!(route, Route::Engine { endpoint, .. } if endpoint.is_openai());
-        return match *method {
-            Method::OPTIONS => control::options(allow),
-            _ => refuse(connection, Failure::method_not_allowed(path, allow), openai),
-        };
+        let failure = Failure::method_not_allowed(path, allow);
+        let is_read = request.body().is_end_stream();
+        return refuse(connection, if is_read { failure } else { failure.closing() }, openai);
     }
     let (answer, openai) = match route {
         Route::Live => (Ok(ready::live()), false),
@@ -147,8 +150,9 @@ async fn execute(
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
     let (mut parts, body) = request.into_parts();
     plane.access.strip(&mut parts.headers);
-    let session_header = session_in_headers(&parts.headers)?;
-    let terms = Terms::read(&parts.headers)?;
+    // Nobody reads the body of a request that its head has failed.
+    let session_header = session_in_headers(&parts.headers).map_err(Failure::closing)?;
+    let terms = Terms::read(&parts.headers).map_err(Failure::closing)?;
     let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
     let received = before(deadlines.total, received).await;
     let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
@@ -166,7 +170,7 @@ async fn execute(
     let (ids, id) = request_ids(plane, endpoint, &received);
     let execution = plane.in_flight.enter(&role.name, ids);
 
-    let mut outgoing = Request::new(received.into_outgoing(id.as_deref()));
+    let mut outgoing = Request::new(received.into_outgoing(id.as_ref()));
     *outgoing.method_mut() = Method::POST;
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
     *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
@@ -245,7 +249,7 @@ fn relay(
 }
 
 /// The ids to abort the request by, and the one to give it when the client did not.
-fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (AbortIds, Option<String>) {
+fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (AbortIds, Option<RequestId>) {
     if !endpoint.takes_request_id() {
         return (AbortIds::default(), None);
     }

@@ -1,6 +1,7 @@
 //! A pool with its lock and its clock, and the lease guard that alone counts executions.
 
 use crate::clock::Clock;
+use crate::latency::{Latencies, RequestPhase};
 use crate::parked::Wakers;
 use crate::request_id::AbortIds;
 use crate::resolve::{Clue, Clues};
@@ -8,6 +9,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use router_core::config::OnAmbiguous;
 use router_core::error::Error;
+use router_core::histogram::Histogram;
 use router_core::lease::{LeaseId, Outcome, Settled, Settlement};
 use router_core::membership::BackendInfo;
 use router_core::pool::{AcquireRequest, Grant, Pool, PoolConfig};
@@ -18,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// One routing pool, shared by the data plane, the control app and in-process clients.
@@ -30,6 +33,7 @@ pub struct SharedPool {
     state: Mutex<State>,
     /// Answers whose weights were not those of their lease.
     version_mismatches: AtomicU64,
+    latencies: Latencies,
     /// How to find out how executions ended, when the pool wants that.
     clues: Option<Clues>,
     /// The latest revision of the pool, for those who wait for a change of its control side.
@@ -60,6 +64,7 @@ impl SharedPool {
                 wakers: Wakers::default(),
             }),
             version_mismatches: AtomicU64::new(0),
+            latencies: Latencies::default(),
             clues,
             revision: watch::Sender::new(0),
         })
@@ -76,6 +81,16 @@ impl SharedPool {
     #[must_use]
     pub fn version_mismatches(&self) -> u64 {
         self.version_mismatches.load(Relaxed)
+    }
+
+    /// How long a phase of the requests took that a data plane relayed.
+    #[must_use]
+    pub fn request_seconds(&self, phase: RequestPhase) -> Histogram {
+        self.latencies.snapshot(phase)
+    }
+
+    pub(crate) fn note_phase(&self, phase: RequestPhase, duration: Duration) {
+        self.latencies.record(phase, duration);
     }
 
     pub(crate) fn note_version_mismatch(&self) {
@@ -180,6 +195,7 @@ pub struct LeaseGuard {
     backend: Arc<BackendInfo>,
     reason: PickReason,
     version: Option<Published>,
+    granted: Timestamp,
     pool: Arc<SharedPool>,
     open: bool,
 }
@@ -192,6 +208,7 @@ impl LeaseGuard {
             backend: grant.backend,
             reason: grant.reason,
             version: grant.version,
+            granted: grant.granted,
             pool,
             open: true,
         }
@@ -221,6 +238,12 @@ impl LeaseGuard {
         self.reason
     }
 
+    /// When the lease was granted, on the clock of its pool.
+    #[must_use]
+    pub fn granted(&self) -> Timestamp {
+        self.granted
+    }
+
     /// The pool that granted the lease.
     #[must_use]
     pub fn pool(&self) -> &Arc<SharedPool> {
@@ -230,6 +253,15 @@ impl LeaseGuard {
     /// Ends the lease.
     pub fn settle(mut self, settlement: Settlement) {
         self.close(settlement);
+    }
+
+    /// The same for the lease of a request that began then. The request is over with it, unless nothing was sent.
+    pub(crate) fn settle_request(mut self, settlement: Settlement, began: Timestamp) {
+        if let Some(now) = self.close(settlement)
+            && settlement.outcome != Outcome::NotSent
+        {
+            self.pool.note_phase(RequestPhase::Total, now.since(began));
+        }
     }
 
     /// The same for whoever can be told that it came too late: the pool takes the leases of a lost sender back.
@@ -246,12 +278,16 @@ impl LeaseGuard {
         }
     }
 
-    fn close(&mut self, settlement: Settlement) {
-        if std::mem::take(&mut self.open) {
+    /// Ends the lease, if it is open; when that was.
+    fn close(&mut self, settlement: Settlement) -> Option<Timestamp> {
+        std::mem::take(&mut self.open).then(|| {
             // The guard is the only holder of this lease id, so "unknown lease" cannot happen; were the pool ever to
             // disagree, a destructor has nobody to tell.
-            let _ = self.pool.with(|pool, now| pool.settle(self.lease, settlement, now));
-        }
+            self.pool.with(|pool, now| {
+                let _ = pool.settle(self.lease, settlement, now);
+                now
+            })
+        })
     }
 }
 

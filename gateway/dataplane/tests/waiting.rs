@@ -2,6 +2,7 @@
 
 mod support;
 
+use dataplane::RequestPhase;
 use router_core::lease::Outcome;
 use router_core::membership::BackendSpec;
 use router_core::update::{BeginUpdate, UpdateKind};
@@ -351,4 +352,36 @@ async fn a_shutdown_ends_waits() {
     assert_eq!((reply.status, reply.header("x-trimtab-error")), (425, Some("fenced")));
     ending.await.expect("shut down");
     assert_eq!(world.pool.with(|pool, _| pool.statistics().control.waiters), 0);
+}
+
+/// A request counts in each phase, in the clock of its pool: the wait for its lease, the engine's head, and the whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_phases_of_a_request_are_timed() {
+    let engine = engine().await;
+    let world = World::start(&[&engine]).await;
+    let mut client = Client::connect(&world.plane).await;
+    fence(&world);
+    let refused = client
+        .ask(post_with("/generate", "x-trimtab-wait: 0.01\r\n", "{}"))
+        .await;
+    assert_eq!(refused.status, 425);
+    let phases = |pool: &dataplane::SharedPool| RequestPhase::ALL.map(|phase| pool.request_seconds(phase));
+    assert_eq!(
+        phases(&world.pool).map(|histogram| histogram.count()),
+        [1, 0, 0],
+        "it waited, and reached no engine"
+    );
+    unfence(&world);
+    assert_eq!(client.ask(post("/generate", "{}")).await.status, 200);
+    let pool = Arc::clone(&world.pool);
+    eventually("the lease ends", || {
+        pool.with(|pool, _| pool.statistics().outstanding == 0)
+    })
+    .await;
+    let [queue, first_byte, total] = phases(&world.pool);
+    assert_eq!([queue.count(), first_byte.count(), total.count()], [2, 1, 1]);
+    assert!(queue.sum() >= Duration::from_millis(10));
+    assert!(total.sum() >= first_byte.sum() && first_byte.sum() > Duration::ZERO);
+    let durations = pool.with(|pool, _| pool.statistics().durations);
+    assert_eq!(durations.lease(Outcome::Completed).count(), 1);
 }

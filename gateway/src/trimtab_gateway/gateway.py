@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import time
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from trimtab._core import AddressRules, DataPlane, Pool, Role
 from trimtab_gateway.config.adapters import genrm
@@ -17,17 +17,20 @@ from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.descriptors import max_clients
 from trimtab_gateway.events import log_events, log_failures
 from trimtab_gateway.log import get_logger
+from trimtab_gateway.loop_lag import LoopLag
 from trimtab_gateway.mismatches import log_version_mismatches
 from trimtab_gateway.publisher import Publisher, Watch
 from trimtab_gateway.reachability import ReachabilityLog
 from trimtab_gateway.snapshot import Fleet, ServedRole
 from trimtab_gateway.statistics import GatewayStatistics
+from trimtab_gateway.traces import exporting
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
+    from trimtab_gateway.control.exposition import Durations
 
 TICK_S = 1.0
 SHUTDOWN_GRACE_S = 5.0
@@ -59,6 +62,7 @@ class Gateway:
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
         )
         self._reachability = ReachabilityLog()
+        self._loop_lag = LoopLag()
         self._started = time.monotonic()
         self._data_plane: DataPlane | None = None
         self._resources = AsyncExitStack()
@@ -80,8 +84,12 @@ class Gateway:
 
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""
-        counters = {} if self._data_plane is None else self._data_plane.statistics()
-        return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started)
+        counters: dict[str, Any] = {}
+        lags: dict[str, Durations] = {"control": self._loop_lag}
+        if self._data_plane is not None:
+            counters = self._data_plane.statistics()
+            lags["data"] = self._data_plane.loop_lag()
+        return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started, lags)
 
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
@@ -92,6 +100,10 @@ class Gateway:
             resources.push_async_callback(self._stop_data_plane)
             ticker = asyncio.create_task(self._tick_for_ever(), name="trimtab-gateway-tick")
             resources.push_async_callback(_cancel, ticker)
+            if self.config.traces:
+                await resources.enter_async_context(exporting(self._data_plane))
+            watch = asyncio.create_task(self._loop_lag.watch(), name="trimtab-gateway-loop-lag")
+            resources.push_async_callback(_cancel, watch)
             self._resources = resources.pop_all()
         return self
 
@@ -207,6 +219,7 @@ def _start_data_plane(
         port=config.port,
         control_socket=str(control_socket),
         lease_socket=config.lease_socket,
+        traces=config.traces,
         worker_threads=config.worker_threads,
         max_body_bytes=config.max_body_bytes,
         max_clients=max_clients(config),

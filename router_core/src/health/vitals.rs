@@ -278,6 +278,14 @@ impl Vitals {
                 .is_some_and(|since| active.saturating_sub(since) >= budget)
     }
 
+    /// For how long it has been unhealthy in a row, by the active clock.
+    pub(crate) fn unhealthy_for(&self, active: Duration) -> Duration {
+        match self.health {
+            Health::Up => Duration::ZERO,
+            _ => active.saturating_sub(self.unhealthy_since.unwrap_or(active)),
+        }
+    }
+
     /// When time alone changes something next, if it does: a suspicion ends, or a breaker becomes half open.
     #[inline]
     pub(crate) fn next_change(&self, patience: &Patience) -> Option<Timestamp> {

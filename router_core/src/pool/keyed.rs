@@ -53,6 +53,7 @@ impl Pool {
             if record.fingerprint != fingerprint {
                 return Err(Error::IdempotencyConflict { what: "request" });
             }
+            self.totals.replays.acquires += 1;
             return match record.answer {
                 Answer::Parked(ticket) => Ok(Recalled::Parked(ticket)),
                 Answer::Leased { lease, ticket } => self.replay(lease, ticket).map(Recalled::Granted),
@@ -93,6 +94,7 @@ impl Pool {
                 backend: Arc::clone(&self.backends.at(open.backend.slot()).info),
                 reason: open.reason,
                 version: open.version,
+                granted: open.granted,
                 replayed,
             }),
         }

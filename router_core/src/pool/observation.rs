@@ -6,9 +6,11 @@ use crate::event::Event;
 use crate::health::Health;
 use crate::membership::{Backend, BackendInfo, Phase};
 use crate::sender::SenderStatus;
-use crate::stats::{BackendStatistics, ControlStatistics, PoolStatistics};
+use crate::stats::{BackendStatistics, ControlStatistics, ParkCounts, PoolStatistics};
 use crate::version::{Published, Weights};
+use crate::waiters::ParkReason;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Pool {
     /// The backends of the pool, in slot order; removed ones are not among them.
@@ -52,7 +54,11 @@ impl Pool {
             .partition(|backend| backend.phase == Phase::Removed);
         let published = self.lifecycle.published;
         let frozen = |backends: Vec<&Backend>| -> Vec<BackendStatistics> {
-            backends.into_iter().map(|backend| freeze(backend, published)).collect()
+            let active = self.active.elapsed();
+            backends
+                .into_iter()
+                .map(|backend| freeze(backend, published, active))
+                .collect()
         };
         let (backends, retired) = (frozen(live), frozen(retired));
         PoolStatistics {
@@ -68,6 +74,7 @@ impl Pool {
             sessions_evicted: self.totals.sessions_evicted,
             census: self.census(),
             control: self.control_statistics(),
+            durations: self.durations.of_grants(self.totals.picks.total()),
         }
     }
 
@@ -91,12 +98,29 @@ impl Pool {
             owners: self.owners.indexes().map(|index| self.status_of_owner(index)).collect(),
             senders,
             waiters: self.waiters.queued(),
+            waiting: self.waiting(),
             parked: self.totals.parked,
             tombstones: self.leases.tombstones(),
             unresolved: self.leases.ambiguous(),
             unexpected_aborts: self.totals.unexpected_aborts,
             stale_probes: self.totals.stale_probes,
+            replays: self.totals.replays,
         }
+    }
+
+    /// What the parked acquires wait for now: those of one owner all for the same.
+    fn waiting(&self) -> ParkCounts {
+        let mut counts = ParkCounts::default();
+        for owner in self.owners.indexes() {
+            let queued = self.waiters.queued_of(owner);
+            if queued > 0 {
+                let refusal = (!self.is_open(owner)).then(|| self.refusal(owner));
+                let obstacle = refusal.or_else(|| self.check_capacity().err());
+                let reason = obstacle.and_then(|why| why.park_reason());
+                counts.add_many(reason.unwrap_or(ParkReason::NoEligibleBackend), u64::from(queued));
+            }
+        }
+        counts
     }
 
     /// Takes the events since the last call, oldest first, and the number of older ones that found no room.
@@ -105,7 +129,7 @@ impl Pool {
     }
 }
 
-fn freeze(backend: &Backend, published: Option<Published>) -> BackendStatistics {
+fn freeze(backend: &Backend, published: Option<Published>, active: Duration) -> BackendStatistics {
     BackendStatistics {
         info: Arc::clone(&backend.info),
         health: backend.vitals.health(),
@@ -118,6 +142,7 @@ fn freeze(backend: &Backend, published: Option<Published>) -> BackendStatistics 
         outcomes: backend.outcomes,
         output_tokens: backend.output_tokens,
         failures: backend.vitals.failures(),
+        unhealthy: backend.vitals.unhealthy_for(active),
         weights: backend.weights,
         weights_fit: backend.weights.fit(published),
     }

@@ -86,6 +86,7 @@ impl Pool {
             expect_version: claimant.expect_version,
             deadline,
             why,
+            since: now,
             calls: 1,
             answer: None,
             told: false,
@@ -297,8 +298,12 @@ impl Pool {
             request: waiter.request,
             ticket: Some(ticket),
         };
+        let duration = self.clock.since(waiter.since);
         match self.place(&claimant, self.clock) {
-            Ok(grant) => self.waiters.answer(ticket, Ok(grant.lease)),
+            Ok(grant) => {
+                self.durations.note_wait(duration);
+                self.waiters.answer(ticket, Ok(grant.lease));
+            }
             Err(why) => self.refuse_waiter(ticket, why),
         }
     }

@@ -279,6 +279,7 @@ impl Pool {
             backend: info,
             reason,
             version,
+            granted: self.clock,
             replayed: false,
         }
     }

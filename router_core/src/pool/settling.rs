@@ -23,7 +23,11 @@ impl Pool {
         let reported = settlement.outcome;
         let open = match self.leases.find(lease) {
             None => return Err(Error::UnknownLease),
-            Some(Entry::Settled(recorded)) => return repeated(*recorded, reported),
+            Some(Entry::Settled(recorded)) => {
+                let answer = repeated(*recorded, reported)?;
+                self.totals.replays.settlements += 1;
+                return Ok(answer);
+            }
             Some(Entry::Open(open)) => *open,
         };
         let settled = Settled {
@@ -121,6 +125,7 @@ impl Pool {
         let (phase, outstanding) = (backend.phase, backend.outstanding);
         self.owners.at_mut(open.owner).outstanding -= 1;
         self.totals.outcomes.add(outcome);
+        self.durations.note_lease(outcome, now.since(open.granted));
         self.totals.output_tokens = self.totals.output_tokens.saturating_add(tokens);
         match open.request {
             Some(request) => self.bury(lease, request, outcome),

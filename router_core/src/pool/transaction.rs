@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::config::OnDrainTimeout;
+use crate::durations::UpdateStep;
 use crate::error::Error;
 use crate::event::EventKind;
 use crate::lease::LeaseId;
@@ -19,6 +20,9 @@ impl Pool {
             && update.phase == UpdatePhase::Quiescing
         {
             update.phase = UpdatePhase::Drained;
+            update.drained = Some(self.clock);
+            let quiesced = self.clock.since(update.began);
+            self.durations.note_step(update.kind, UpdateStep::Quiesce, quiesced);
             let id = Arc::clone(&update.id);
             self.note_update(&id, UpdatePhase::Drained);
         }
@@ -28,6 +32,37 @@ impl Pool {
         let update = id.to_owned();
         self.record(EventKind::UpdateMoved { update, phase });
         self.changed();
+    }
+
+    /// The controller of the update in progress is told that nothing is outstanding.
+    pub(super) fn note_told(&mut self) {
+        let now = self.clock;
+        if let Stage::Updating(update) = &mut self.lifecycle.stage {
+            update.phase = UpdatePhase::Updating;
+            update.told = Some(now);
+            self.durations.note_drain(now.since(update.began));
+            let confirmed = now.since(update.drained.unwrap_or(now));
+            self.durations.note_step(update.kind, UpdateStep::Confirm, confirmed);
+        }
+    }
+
+    /// The update in progress ends well.
+    pub(super) fn note_over(&mut self) {
+        let now = self.clock;
+        if let Some(update) = self.lifecycle.update() {
+            let total = now.since(update.began);
+            self.durations.note_step(update.kind, UpdateStep::Total, total);
+            if let Some(drained) = update.told.or(update.drained) {
+                self.durations
+                    .note_step(update.kind, UpdateStep::Transfer, now.since(drained));
+            }
+        }
+    }
+
+    /// The answer to a call about an update whose effect is there already.
+    pub(super) fn replayed(&mut self, id: &str) -> Result<UpdateStatus, Error> {
+        self.totals.replays.updates += 1;
+        self.status(id, true)
     }
 
     pub(super) fn check_no_other_update(&self, id: &str) -> Result<(), Error> {
@@ -215,6 +250,8 @@ pub(super) fn finished(id: &str, version: u64, now: Timestamp) -> Update {
         version: Some(version),
         phase: UpdatePhase::Published,
         began: now,
+        drained: None,
+        told: None,
         deadline: None,
     }
 }

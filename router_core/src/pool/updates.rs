@@ -2,6 +2,7 @@
 
 use super::Pool;
 use super::transaction::{finished, impossible};
+use crate::durations::UpdateStep;
 use crate::error::Error;
 use crate::event::EventKind;
 use crate::fence::check_name;
@@ -25,6 +26,7 @@ impl Pool {
             if (known.kind, known.announced) != (begin.kind, begin.to_version) {
                 return Err(Error::IdempotencyConflict { what: "update" });
             }
+            self.totals.replays.updates += 1;
             return Ok(self.status_of_update(known, true));
         }
         self.check_no_other_update(begin.id)?;
@@ -40,6 +42,8 @@ impl Pool {
             version: None,
             phase: UpdatePhase::Quiescing,
             began: now,
+            drained: None,
+            told: None,
             deadline: None,
         });
         self.note_update(begin.id, UpdatePhase::Quiescing);
@@ -66,11 +70,11 @@ impl Pool {
                 Err(self.give_up_drain(id, &[]))
             }
             Stage::Updating(update) if *update.id == *id && phase == UpdatePhase::Drained => {
-                update.phase = UpdatePhase::Updating;
+                self.note_told();
                 self.note_update(id, UpdatePhase::Updating);
                 self.status(id, false)
             }
-            _ => self.status(id, true),
+            _ => self.replayed(id),
         }
     }
 
@@ -105,7 +109,11 @@ impl Pool {
         self.lifecycle.check_alive()?;
         self.lifecycle.find(id)?;
         if self.lifecycle.paused_for.as_deref() != Some(id) {
-            return self.status(id, true);
+            return self.replayed(id);
+        }
+        if let Ok(update) = self.lifecycle.find(id) {
+            let paused = now.since(update.began);
+            self.durations.note_step(update.kind, UpdateStep::Pause, paused);
         }
         self.lifecycle.paused_for = None;
         self.active.resume(now);
@@ -136,7 +144,10 @@ impl Pool {
         check_name("update id", id)?;
         if let Some(known) = self.lifecycle.results.iter().find(|update| *update.id == *id) {
             return match known.phase {
-                UpdatePhase::Published if known.version == Some(version) => Ok(self.status_of_update(known, true)),
+                UpdatePhase::Published if known.version == Some(version) => {
+                    self.totals.replays.updates += 1;
+                    Ok(self.status_of_update(known, true))
+                }
                 UpdatePhase::Published => Err(Error::IdempotencyConflict { what: "update" }),
                 phase => Err(impossible("publishing", format!("update {id} is {phase}"))),
             };
@@ -148,6 +159,7 @@ impl Pool {
             self.check_publishable(id, version)?;
         } else if current == Some(next) {
             // Another controller published it already.
+            self.totals.replays.updates += 1;
             return Ok(self.status_of_update(&finished(id, version, now), true));
         } else if current.is_some() {
             return Err(Error::UnknownUpdate { id: id.to_owned() });
@@ -161,6 +173,7 @@ impl Pool {
         self.lifecycle.published = Some(next);
         let next_stage = self.lifecycle.at_rest();
         if is_begun {
+            self.note_over();
             self.lifecycle.end_update(UpdatePhase::Published, next_stage);
         } else {
             self.lifecycle.stage = next_stage;
@@ -175,13 +188,14 @@ impl Pool {
         self.lifecycle.check_alive()?;
         let (kind, phase) = self.lifecycle.find(id).map(|update| (update.kind, update.phase))?;
         match (kind, phase) {
-            (_, UpdatePhase::Cancelled) => return self.status(id, true),
+            (_, UpdatePhase::Cancelled) => return self.replayed(id),
             (_, UpdatePhase::Published | UpdatePhase::Failed) | (UpdateKind::Weights, UpdatePhase::Updating) => {
                 return Err(impossible("cancelling", format!("update {id} is {phase}")));
             }
             _ => {}
         }
         let next = self.lifecycle.at_rest();
+        self.note_over();
         self.lifecycle.end_update(UpdatePhase::Cancelled, next);
         self.note_update(id, UpdatePhase::Cancelled);
         self.pump();
@@ -194,6 +208,7 @@ impl Pool {
         if let Ok(known) = self.lifecycle.find(id)
             && known.phase == UpdatePhase::Failed
         {
+            self.totals.replays.updates += 1;
             return Ok(self.status_of_update(known, true));
         }
         self.lifecycle.check_alive()?;

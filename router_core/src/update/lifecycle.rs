@@ -20,6 +20,10 @@ pub(crate) struct Update {
     pub(crate) version: Option<u64>,
     pub(crate) phase: UpdatePhase,
     pub(crate) began: Timestamp,
+    /// Since when nothing is outstanding.
+    pub(crate) drained: Option<Timestamp>,
+    /// When the controller was told so.
+    pub(crate) told: Option<Timestamp>,
     pub(crate) deadline: Option<Timestamp>,
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Waiter {
     pub(crate) deadline: Timestamp,
     /// What it was refused for when it came.
     pub(crate) why: Error,
+    /// When it came.
+    pub(crate) since: Timestamp,
     /// Calls that wait for this answer.
     pub(crate) calls: u32,
     /// The answer, once there is one.

@@ -7,6 +7,7 @@
 mod ambiguity;
 mod deletion;
 mod desk;
+mod durations;
 mod facts;
 mod health;
 mod idempotency;

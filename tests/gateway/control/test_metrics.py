@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,14 +13,16 @@ from tests.gateway.control.conftest import NOBODY, one_role, two_roles
 from tests.support.scripts import one
 from tests.support.waiting import wait_until
 from trimtab_gateway import EngineConfig
-from trimtab_gateway.control.metrics import DATA_PLANE_COUNTERS, DATA_PLANE_GAUGES
-from trimtab_gateway.control.metrics_pool import POOL_COUNTERS, POOL_GAUGES, POOL_STATES
+from trimtab_gateway.control.metrics import DATA_PLANE_COUNTERS, DATA_PLANE_GAUGES, render
+from trimtab_gateway.control.metrics_pool import POOL_COUNTERS, POOL_GAUGES, POOL_SETS, POOL_STATES
 
 if TYPE_CHECKING:
+    import pytest
     from prometheus_client.metrics_core import Metric
 
     from tests.gateway.control.conftest import Served, Start
     from tests.support.lab import Lab
+    from trimtab_gateway.statistics import GatewayStatistics
 
 LABELS = {
     "trimtab_outstanding": {"pool", "backend"},
@@ -25,13 +30,15 @@ LABELS = {
     "trimtab_sessions": {"pool", "backend"},
     "trimtab_output_tokens": {"pool", "backend"},
     "trimtab_backend_state": {"pool", "backend", "state"},
-    "trimtab_leases": {"pool", "outcome"},
-    "trimtab_picks": {"pool", "reason"},
+    "trimtab_health_budget_used_seconds": {"pool", "backend"},
+    "trimtab_request_seconds": {"pool", "phase"},
+    "trimtab_acquire_seconds": {"pool"},
+    "trimtab_lease_seconds": {"pool", "outcome"},
+    "trimtab_drain_seconds": {"pool"},
+    "trimtab_loop_lag_seconds": {"loop"},
     "trimtab_requests": {"code"},
     **{name: set[str]() for name in (*DATA_PLANE_GAUGES, *DATA_PLANE_COUNTERS)},
-    "trimtab_pool_state": {"pool", "state"},
-    "trimtab_fence": {"pool", "owner"},
-    "trimtab_parked": {"pool", "reason"},
+    **{name: {"pool", label} for name, (_, label, _, _) in POOL_SETS.items()},
     **{name: {"pool"} for name in (*POOL_GAUGES, *POOL_COUNTERS)},
 }
 
@@ -98,7 +105,13 @@ async def test_labels_are_bounded(serve: Start, lab: Lab) -> None:
     await served.client.post("/generate", json={"model": "hostile-model"})
     await served.get("/hostile-path/engines")
     found = await scrape(served)
-    assert {name: set(sample.labels) for name, family in found.items() for sample in family.samples} == LABELS
+    labels = {
+        name: set(sample.labels) - {"le"}
+        for name, family in found.items()
+        if name.startswith("trimtab_")
+        for sample in family.samples
+    }
+    assert labels == LABELS
     assert "hostile" not in (await served.get("/metrics")).text
 
 
@@ -160,7 +173,8 @@ async def test_an_update_can_be_graphed(serve: Start) -> None:
     assert value(found["trimtab_weight_version"]) == 1
     assert value(found["trimtab_pool_generation"]) == 1
     assert value(found["trimtab_senders"]) == 1
-    assert value(found["trimtab_waiters"]) == 1
+    assert value(found["trimtab_waiters"], reason="not_serving") == 1
+    assert value(found["trimtab_waiters"], reason="fenced") == 0
     assert value(found["trimtab_parked"], reason="not_serving") == 1
     del waiting
 
@@ -175,3 +189,108 @@ async def test_what_ended_badly_can_be_graphed(serve: Start) -> None:
     found = await scrape(served)
     assert value(found["trimtab_ambiguous"]) == 1
     assert value(found["trimtab_unexpected_abort"]) == 1
+
+
+def count(family: Metric, **labels: str) -> float:
+    """How many durations the only histogram with ``labels`` has."""
+    (sample,) = [s for s in family.samples if s.name.endswith("_count") and labels.items() <= s.labels.items()]
+    return sample.value
+
+
+async def test_durations_can_be_graphed(serve: Start, lab: Lab) -> None:
+    """Phases of requests, waits, leases and the steps of an update are histograms with cumulative buckets."""
+    engine = await lab.engine(one())
+    served = await serve(one_role(EngineConfig(engine.authority, 4, "e0")))
+    await served.eligible(1)
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.publish("u-1", 1)
+    await served.client.post("/generate", json={"text": "a"})
+    await wait_until(lambda: pool.statistics().outstanding == 0, "the lease to end")
+    pool.begin_update("u-2", to=2)
+    pool.drain("u-2", timeout_s=10.0)
+    pool.publish("u-2", 2)
+    pool.end_server_pause("u-2")
+    found = await scrape(served)
+    for phase in ("queue", "first_byte", "total"):
+        assert count(found["trimtab_request_seconds"], phase=phase) == 1
+    assert count(found["trimtab_acquire_seconds"]) == 1
+    assert count(found["trimtab_lease_seconds"], outcome="completed") == 1
+    assert count(found["trimtab_drain_seconds"]) == 1
+    for step in ("quiesce", "confirm", "transfer", "pause", "total"):
+        assert count(found["trimtab_update_seconds"], kind="weights", step=step) == 1
+    buckets = [s.value for s in found["trimtab_acquire_seconds"].samples if s.name.endswith("_bucket")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 1
+
+
+async def test_loops_are_watched(serve: Start) -> None:
+    """Both loops say how late their timers run; a wait that blocks the control loop shows."""
+    served = await serve(one_role(EngineConfig(NOBODY)))
+    lags = served.gateway.statistics().loop_lags
+    await wait_until(lambda: lags["control"].cumulative[-1] > 0, "a first measurement")
+    before = lags["control"].sum_s
+    time.sleep(0.3)  # noqa: ASYNC251 -- what must not happen
+    await wait_until(lambda: lags["control"].sum_s > before + 0.1, "the lag to be counted")
+    found = await scrape(served)
+    for loop in ("control", "data"):
+        assert count(found["trimtab_loop_lag_seconds"], loop=loop) > 0
+
+
+async def test_repeated_calls_and_unhealthy_time_can_be_graphed(serve: Start) -> None:
+    """A call that was told the answer of an earlier one, and an engine that uses its health budget up."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0"), probe_interval_s=3600.0))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.publish("u-1", 1)
+    pool.publish("u-1", 1)
+    await wait_until(lambda: pool.statistics().backends[0].unhealthy_s > 0, "time to pass")
+    found = await scrape(served)
+    assert value(found["trimtab_replays"], call="update") == 1
+    assert value(found["trimtab_replays"], call="acquire") == 0
+    assert value(found["trimtab_health_budget_used_seconds"], backend="e0") > 0
+
+
+async def test_the_process_is_visible(serve: Start) -> None:
+    """Descriptors with their limit, threads, memory and CPU, under their usual names."""
+    served = await serve(one_role())
+    found = await scrape(served)
+    for name in ("open_fds", "max_fds", "threads", "resident_memory_bytes", "start_time_seconds"):
+        assert value(found[f"process_{name}"]) > 0
+    assert "process_cpu_seconds" in found
+
+
+async def test_b96_series_stay_constant_under_churn(serve: Start) -> None:
+    """10,000 sessions, 500 engines that come and go and random paths leave the series as they were (B96)."""
+    served = await serve(one_role(EngineConfig(NOBODY, id="e0")))
+    pool = served.gateway.pool("rollout", "tiny")
+    pool.report_probe(pool.backends()[0], alive=True)
+    pool.acquire("first").settle("completed")
+
+    async def series() -> int:
+        return sum(len(family.samples) for name, family in (await scrape(served)).items() if name != "trimtab_requests")
+
+    before = await series()
+    for number in range(10_000):
+        pool.acquire(f"session-{number}").settle("completed")
+    for number in range(500):
+        pool.add_backend(f"127.0.0.1:{20_000 + number}", id=f"churn-{number}")
+        pool.remove_backend(f"churn-{number}")
+    for number in range(50):
+        await served.get(f"/{number:x}/{number}?x={number}")
+    assert await series() == before
+
+
+async def test_b44_a_scrape_does_not_hold_the_loop(serve: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the text of a scrape is being written other requests are answered (B44)."""
+    served = await serve(one_role(EngineConfig(NOBODY)))
+    may_end = threading.Event()
+
+    def slow_render(gateway: GatewayStatistics) -> str:
+        may_end.wait(60)
+        return render(gateway)
+
+    monkeypatch.setattr("trimtab_gateway.control.metrics.render", slow_render)
+    scraping = asyncio.create_task(served.get("/metrics"))
+    assert (await served.get("/status")).status_code == 200
+    assert not scraping.done()
+    may_end.set()
+    assert (await scraping).status_code == 200

@@ -34,5 +34,11 @@ def test_every_failure_names_its_test() -> None:
 def test_every_metric_of_updates_is_explained() -> None:
     """Under the name that a query uses: counters end in ``_total``."""
     names = [*POOL_GAUGES, *(f"{name}_total" for name in POOL_COUNTERS)]
-    names += ["trimtab_pool_state", "trimtab_fence", "trimtab_weight_version", "trimtab_parked_total"]
+    names += [
+        "trimtab_pool_state",
+        "trimtab_fence",
+        "trimtab_weight_version",
+        "trimtab_waiters",
+        "trimtab_parked_total",
+    ]
     assert [name for name in names if f"`{name}{{" not in PAGE] == []

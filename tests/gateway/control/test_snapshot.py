@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trimtab import Pool
-from trimtab_gateway.control.metrics import BACKEND_STATES
+from trimtab_gateway.control.metrics_backend import BACKEND_STATES
 from trimtab_gateway.publisher import MAX_AGE_S, Publisher
 from trimtab_gateway.snapshot import Fleet, RoleSnapshot, ServedRole, engine_state
 

@@ -10,6 +10,10 @@ use serde_json::{Map, Value as Json};
 const CORPUS: &str = include_str!("corpus.txt");
 const ID: &str = "0123456789abcdef0123456789abcdef";
 
+fn own() -> RequestId {
+    RequestId::new(0x0123_4567_89ab_cdef, 0x0123_4567_89ab_cdef)
+}
+
 fn scan(chunks: &[Bytes], cuts_model: bool) -> Option<Peek> {
     let mut scanner = Scanner::new(cuts_model);
     chunks
@@ -37,7 +41,7 @@ fn sent(body: &[u8], sizes: &[usize], cuts_model: bool) -> Option<Vec<u8>> {
     let own_id = peek
         .value(Field::Rid)
         .is_some_and(|span| extract(&chunks, span, 5) != "null");
-    edit(&mut chunks, &peek, (!own_id).then_some(ID));
+    edit(&mut chunks, &peek, (!own_id).then_some(&own()));
     assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
     Some(chunks.concat())
 }

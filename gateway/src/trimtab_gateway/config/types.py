@@ -251,6 +251,7 @@ class GatewayConfig:
         tls_key: PEM file with its private key.
         engine_ca: PEM file with what certificates of ``https://`` engines are checked against; None: the system's.
         lease_socket: Path of a Unix socket on which the lease API is served, too.
+        traces: Whether spans of traced requests are exported with OpenTelemetry.
         worker_threads: Threads of the data plane.
         max_body_bytes: Largest request body; a larger one is answered 413.
         connect_timeout_s: To connect to an engine.
@@ -276,6 +277,7 @@ class GatewayConfig:
     tls_key: str | None = None
     engine_ca: str | None = None
     lease_socket: str | None = None
+    traces: bool = False
     worker_threads: int = 2
     max_body_bytes: int = 512 * _MEBIBYTE
     connect_timeout_s: float = 5.0
@@ -294,6 +296,7 @@ class GatewayConfig:
             if getattr(self, key) is not None:
                 check_key(key, getattr(self, key))
         check_bool("metrics_need_key", self.metrics_need_key)
+        check_bool("traces", self.traces)
         if self.metrics_need_key and self.client_key is None:
             raise ConfigError("metrics_need_key", "true is refused: the key would be client_key, and there is none")
         self._check_tls()

@@ -1,17 +1,15 @@
-"""The metric families about updates: what a controller fenced and published, and who waits for it."""
+"""The metric families of pools: executions, who waits for one, and what a controller fenced and published."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, get_args
 
 from trimtab.state import PoolState
+from trimtab_gateway.control.exposition import Family, labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from prometheus_client.core import Metric
+    from collections.abc import Iterable
 
     from trimtab._core import PoolStatistics
 
@@ -22,7 +20,6 @@ POOL_GAUGES: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
     "trimtab_senders": ("Senders that are attached", lambda pool: len(pool.senders)),
     "trimtab_tombstones": ("Settled requests that are remembered", lambda pool: pool.tombstones),
     "trimtab_unresolved": ("Executions whose end is being found out", lambda pool: pool.unresolved),
-    "trimtab_waiters": ("Requests for a lease that wait now", lambda pool: pool.waiters),
 }
 
 POOL_COUNTERS: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
@@ -35,26 +32,50 @@ POOL_COUNTERS: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
 }
 
 
-def control_families(pools: list[PoolStatistics]) -> Iterable[Metric]:
+def pool_families(pools: Iterable[PoolStatistics]) -> Iterable[Family]:
     """The families of the given pools."""
-    for kind, table in ((GaugeMetricFamily, POOL_GAUGES), (CounterMetricFamily, POOL_COUNTERS)):
-        for name, (text, read) in table.items():
-            family = kind(name, text, labels=("pool",))
-            for pool in pools:
-                family.add_metric((pool.name,), read(pool))
-            yield family
-    state = GaugeMetricFamily("trimtab_pool_state", "1 for the state a pool is in", labels=("pool", "state"))
-    fence = GaugeMetricFamily("trimtab_fence", "Reasons for which an owner is fenced", labels=("pool", "owner"))
-    version = GaugeMetricFamily("trimtab_weight_version", "The published weight version", labels=("pool",))
-    parked = CounterMetricFamily("trimtab_parked", "Requests for a lease that had to wait", labels=("pool", "reason"))
-    for pool in pools:
-        for name in POOL_STATES:
-            state.add_metric((pool.name, name), float(name == pool.state))
-        for owner in pool.owners:
-            fence.add_metric((pool.name, owner.owner), len(owner.fences))
+    keyed = [(labels(pool=pool.name), pool) for pool in pools]
+    for name, (text, read) in POOL_GAUGES.items():
+        yield _numbers(Family(name, "gauge", text), keyed, read)
+    for name, (text, read) in POOL_COUNTERS.items():
+        yield _numbers(Family(name, "counter", text), keyed, read)
+    for name, (kind, label, text, by_label) in POOL_SETS.items():
+        family = Family(name, kind, text)
+        for key, pool in keyed:
+            for value, count in by_label(pool).items():
+                family.add(count, f"{key},{labels(**{label: value})}")
+        yield family
+    version = Family("trimtab_weight_version", "gauge", "The published weight version")
+    for key, pool in keyed:
         if pool.weight_version is not None:
             # Without a published version there is none, not version 0.
-            version.add_metric((pool.name,), pool.weight_version)
-        for reason, count in pool.parked.items():
-            parked.add_metric((pool.name, reason), count)
-    yield from (state, fence, version, parked)
+            version.add(pool.weight_version, key)
+    yield version
+
+
+def _numbers(
+    family: Family, keyed: list[tuple[str, PoolStatistics]], read: Callable[[PoolStatistics], float]
+) -> Family:
+    for key, pool in keyed:
+        family.add(read(pool), key)
+    return family
+
+
+def _state(pool: PoolStatistics) -> dict[str, int]:
+    return {name: int(name == pool.state) for name in POOL_STATES}
+
+
+def _fences(pool: PoolStatistics) -> dict[str, int]:
+    return {owner.owner: len(owner.fences) for owner in pool.owners}
+
+
+# Metric name: type, the label beside the pool, help text, and the values by that label.
+POOL_SETS: dict[str, tuple[Literal["gauge", "counter"], str, str, Callable[[PoolStatistics], Mapping[str, int]]]] = {
+    "trimtab_leases": ("counter", "outcome", "Settled leases by outcome", lambda pool: pool.outcomes),
+    "trimtab_picks": ("counter", "reason", "Granted leases by the reason of the pick", lambda pool: pool.picks),
+    "trimtab_waiters": ("gauge", "reason", "Requests for a lease that wait now", lambda pool: pool.waiting),
+    "trimtab_parked": ("counter", "reason", "Requests for a lease that had to wait", lambda pool: pool.parked),
+    "trimtab_replays": ("counter", "call", "Calls that got the answer of an earlier one", lambda pool: pool.replays),
+    "trimtab_pool_state": ("gauge", "state", "1 for the state a pool is in", _state),
+    "trimtab_fence": ("gauge", "owner", "Reasons for which an owner is fenced", _fences),
+}

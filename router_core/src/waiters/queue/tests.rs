@@ -13,6 +13,7 @@ fn waiter(owner: u32) -> Waiter {
         expect_version: None,
         deadline: Timestamp::MAX,
         why: Error::PoolClosed,
+        since: Timestamp::ZERO,
         calls: 1,
         answer: None,
         told: false,

@@ -272,7 +272,7 @@ impl Trial {
         self.settled.push(id);
     }
 
-    /// A settlement of what was settled never changes anything.
+    /// A settlement of what was settled never changes anything, and is counted as told again.
     pub(super) fn settle_again(&mut self, index: Index, outcome: Outcome) -> Result<(), TestCaseError> {
         if self.settled.is_empty() {
             return Ok(());
@@ -288,10 +288,11 @@ impl Trial {
         let now = self.now();
         // Takes the pool's clock along, which alone would be a difference.
         self.pool.close_session("nobody", now);
-        let before = self.pool.statistics();
+        let mut before = self.pool.statistics();
         let answer = self.pool.settle(id, Settlement::new(outcome), now);
         if let Some(settled) = self.agree(answer, expected)? {
             prop_assert!(settled.already);
+            before.control.replays.settlements += 1;
         }
         prop_assert!(
             self.pool.statistics() == before,
