@@ -153,13 +153,14 @@ async fn the_end_of_a_wait_names_its_reason() {
 async fn terms_that_cannot_be_read() {
     let engine = engine().await;
     let world = World::start(&[&engine]).await;
-    let mut client = Client::connect(&world.plane).await;
     for (header, code) in [
         ("x-trimtab-wait: soon\r\n", "invalid_wait"),
         ("x-trimtab-wait: -1\r\n", "invalid_wait"),
         ("x-trimtab-wait: nan\r\n", "invalid_wait"),
         ("x-trimtab-weight-version: default\r\n", "invalid_weight_version"),
     ] {
+        // Refused by its head, so that the connection ends with the answer.
+        let mut client = Client::connect(&world.plane).await;
         let reply = client.ask(post_with("/generate", header, "{}")).await;
         assert_eq!(
             (reply.status, reply.header("x-trimtab-error")),
