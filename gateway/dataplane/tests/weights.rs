@@ -133,8 +133,9 @@ async fn broken_streams_bring_an_engine_down() {
     let engine =
         Engine::start(|_, _| vec![Step::Send(stream_head()), Step::Send(chunk("data: 1\n\n")), Step::Reset]).await;
     let world = World::start_with(&[&engine], |config| {
-        // Housekeeping, which reports what was heard, runs as often.
-        config.timeouts.engine_keepalive = Duration::from_millis(5);
+        // Housekeeping, which reports what was heard, runs as often. Long enough for the kit to see the first probe's
+        // connection idle.
+        config.timeouts.engine_keepalive = Duration::from_millis(200);
     })
     .await;
     let limit = world.pool.with(|pool, _| pool.config().down_after);
@@ -142,7 +143,7 @@ async fn broken_streams_bring_an_engine_down() {
         let mut client = Client::connect(&world.plane).await;
         assert!(!client.ask(post("/generate", "{}")).await.complete);
         // Gives housekeeping the time to spoil it.
-        tokio::time::sleep(Duration::from_millis(25)).await;
+        tokio::time::sleep(Duration::from_millis(450)).await;
         let expected = if count < limit { Health::Suspect } else { Health::Down };
         assert_eq!(health(&world), expected, "after {count}");
     }
