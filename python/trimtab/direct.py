@@ -15,7 +15,7 @@ from trimtab.direct_answer import DirectAnswer, judge, settle
 from trimtab.direct_plan import Plan, check_direct, check_granted, plan
 from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, DISCOVERY_LAG_S, Settings, broken, not_listed
 from trimtab.direct_stream import DirectStream
-from trimtab.errors import NotDirect, RouterRestarted, StaleDiscovery
+from trimtab.errors import NotDirect, StaleDiscovery
 from trimtab.transport import httpx
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class DirectClient:
         )
         self._feed = self._settings.feed()
         self._routers: dict[str, RouterClient] = {}
-        self._given_up: list[RouterClient] = []
         self._attaching = asyncio.Lock()
         self._http: httpx.AsyncClient | None = None
 
@@ -102,8 +101,7 @@ class DirectClient:
 
     async def close(self) -> None:
         """Detaches from every pool and closes the connections. Idempotent."""
-        routers = [*self._routers.values(), *self._given_up]
-        self._routers, self._given_up = {}, []
+        routers, self._routers = list(self._routers.values()), {}
         self._feed.close()
         for router in routers:
             await router.close()
@@ -142,13 +140,17 @@ class DirectClient:
             RouterRestarted, RouterUnreachable, PoolFailed, PoolClosed: As they say.
         """
         request = plan(self._feed.current, path, payload, session)
+        answer: DirectAnswer | None = None
         try:
             async with self._leased(request, wait, expect_version) as lease:
-                return await self._execute(request, lease)
+                answer = await self._execute(request, lease)
         except BEFORE_SENDING as error:
-            if self._settings.fallback is None:
+            # With an answer it has run, and the router was out of reach only for its settlement.
+            if self._settings.fallback is None or answer is not None:
                 raise
             logger.info("through the gateway: %s", error)
+        else:
+            return answer
         headers = self._settings.gateway_headers(request, wait, expect_version)
         reply = await self._opened().post(self._settings.gateway_url(path), json=dict(payload), headers=headers)
         return DirectAnswer.of_gateway(reply.status_code, reply.headers, reply.content, request.route.model)
@@ -186,8 +188,7 @@ class DirectClient:
                 if lease.outcome is None:
                     verdict = None if answer is None else answer.verdict()
                     if answer is None or verdict is None:
-                        confirmed = await self._abort(request, lease)
-                        lease.settle("cancelled" if confirmed else "ambiguous")
+                        await self._leave(request, lease)
                     else:
                         settle(lease, verdict, answer.status)
 
@@ -209,19 +210,13 @@ class DirectClient:
         except (StaleDiscovery, NotDirect):
             check_direct(await asyncio.to_thread(self._feed.refresh), route)
         router = await self._router(route.model)
-        try:
-            async with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
-                try:
-                    await self._confirm(route, lease)
-                except BaseException:
-                    lease.settle("not_sent")
-                    raise
-                yield lease
-        except RouterRestarted:
-            # This execution is lost. Later ones are those of a new attachment.
-            if self._routers.get(route.model) is router:
-                self._given_up.append(self._routers.pop(route.model))
-            raise
+        async with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
+            try:
+                await self._confirm(route, lease)
+            except BaseException:
+                lease.settle("not_sent")
+                raise
+            yield lease
 
     async def _confirm(self, route: Route, lease: RouterLease) -> None:
         if check_granted(self._feed.current, route, lease):
@@ -240,8 +235,7 @@ class DirectClient:
         except httpx.HTTPError as error:
             raise await self._broken(request, lease, error) from error
         except asyncio.CancelledError:
-            confirmed = await self._abort(request, lease)
-            lease.settle("cancelled" if confirmed else "ambiguous")
+            await self._leave(request, lease)
             raise
         answer = DirectAnswer.of_lease(reply.status_code, reply.headers, reply.content, request.route.model, lease)
         settle(lease, judge(answer), answer.status)
@@ -249,10 +243,21 @@ class DirectClient:
 
     async def _broken(self, request: Plan, lease: RouterLease, error: httpx.HTTPError) -> Exception:
         outcome = classify(error)
+        # Settled first: whoever is interrupted meanwhile must not make it something that is known.
+        failure = broken(request, lease, error, outcome)
         if outcome != "not_sent":
             # It may still be running; whether it ran stays unknown.
             await self._abort(request, lease)
-        return broken(request, lease, error, outcome)
+        return failure
+
+    async def _leave(self, request: Plan, lease: RouterLease) -> None:
+        """Ends an execution that its caller gave up; only a confirmed abort is an end that is known."""
+        confirmed = False
+        try:
+            confirmed = await self._abort(request, lease)
+        finally:
+            # Also when the caller is interrupted a second time.
+            lease.settle("cancelled" if confirmed else "ambiguous")
 
     async def _abort(self, request: Plan, lease: RouterLease) -> bool:
         """Ends what was sent; whether the engine confirmed it."""

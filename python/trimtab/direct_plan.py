@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from string import hexdigits
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import InvalidRequest, NotDirect, StaleDiscovery
@@ -21,6 +22,8 @@ __all__ = ["Address", "Plan", "check_direct", "check_granted", "plan"]
 _GENERATE = "/generate"
 # Of these SGLang knows a request by its `rid`; the others end when their connection does.
 _WITH_ID = (_GENERATE, "/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+# A shorter id of nothing but hexadecimal digits may begin one that a router or a client made.
+_SHORTEST_UNIQUE_PREFIX = 8
 _PATHS = (*_WITH_ID, "/v1/score", "/v1/rerank", "/v1/responses")
 
 
@@ -49,7 +52,7 @@ class Plan:
         route: The model, and how it is reached.
         session: Its session.
         body: For an engine: JSON without selectors, with an id.
-        request_ids: What it can be aborted by.
+        request_ids: What it can be aborted by; empty when an id of it could abort requests of others.
     """
 
     path: str
@@ -87,8 +90,15 @@ def plan(directory: Directory, path: str, payload: Mapping[str, Any], session: s
         if body.get("rid") is None:
             body["rid"] = uuid.uuid4().hex
         rid = body["rid"]
-        ids = tuple(each for each in (rid if isinstance(rid, list) else [rid]) if isinstance(each, str) and each)
+        given = rid if isinstance(rid, list) else [rid]
+        if all(isinstance(each, str) and _is_safe_in_an_abort(each) for each in given):
+            ids = tuple(given)
     return Plan(path, route, session, json.dumps(body).encode(), ids)
+
+
+def _is_safe_in_an_abort(rid: str) -> bool:
+    # Engines abort every request whose id begins with the given one; the rule is the gateway's.
+    return len(rid) >= _SHORTEST_UNIQUE_PREFIX or any(each not in hexdigits for each in rid)
 
 
 def check_direct(directory: Directory, route: Route) -> None:

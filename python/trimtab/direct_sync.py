@@ -15,7 +15,7 @@ from trimtab.direct_answer import DirectAnswer, judge, settle
 from trimtab.direct_plan import Plan, check_direct, check_granted, plan
 from trimtab.direct_settings import ABORT_GRACE_S, BEFORE_SENDING, DISCOVERY_LAG_S, Settings, broken, not_listed
 from trimtab.direct_stream import SyncDirectStream
-from trimtab.errors import NotDirect, RouterRestarted, StaleDiscovery
+from trimtab.errors import NotDirect, StaleDiscovery
 from trimtab.sync_client import SyncRouterClient
 from trimtab.transport import httpx
 
@@ -87,7 +87,6 @@ class SyncDirectClient:
         )
         self._feed = self._settings.feed()
         self._routers: dict[str, SyncRouterClient] = {}
-        self._given_up: list[SyncRouterClient] = []
         self._attaching = threading.Lock()
         self._http: httpx.Client | None = None
 
@@ -103,8 +102,7 @@ class SyncDirectClient:
 
     def close(self) -> None:
         """Detaches from every pool and closes the connections. Idempotent."""
-        routers = [*self._routers.values(), *self._given_up]
-        self._routers, self._given_up = {}, []
+        routers, self._routers = list(self._routers.values()), {}
         self._feed.close()
         for router in routers:
             router.close()
@@ -143,13 +141,17 @@ class SyncDirectClient:
             RouterRestarted, RouterUnreachable, PoolFailed, PoolClosed: As they say.
         """
         request = plan(self._feed.current, path, payload, session)
+        answer: DirectAnswer | None = None
         try:
             with self._leased(request, wait, expect_version) as lease:
-                return self._execute(request, lease)
+                answer = self._execute(request, lease)
         except BEFORE_SENDING as error:
-            if self._settings.fallback is None:
+            # With an answer it has run, and the router was out of reach only for its settlement.
+            if self._settings.fallback is None or answer is not None:
                 raise
             logger.info("through the gateway: %s", error)
+        else:
+            return answer
         headers = self._settings.gateway_headers(request, wait, expect_version)
         reply = self._opened().post(self._settings.gateway_url(path), json=dict(payload), headers=headers)
         return DirectAnswer.of_gateway(reply.status_code, reply.headers, reply.content, request.route.model)
@@ -187,8 +189,7 @@ class SyncDirectClient:
                 if lease.outcome is None:
                     verdict = None if answer is None else answer.verdict()
                     if answer is None or verdict is None:
-                        confirmed = self._abort(request, lease)
-                        lease.settle("cancelled" if confirmed else "ambiguous")
+                        self._leave(request, lease)
                     else:
                         settle(lease, verdict, answer.status)
 
@@ -210,19 +211,13 @@ class SyncDirectClient:
         except (StaleDiscovery, NotDirect):
             check_direct(self._feed.refresh(), route)
         router = self._router(route.model)
-        try:
-            with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
-                try:
-                    self._confirm(route, lease)
-                except BaseException:
-                    lease.settle("not_sent")
-                    raise
-                yield lease
-        except RouterRestarted:
-            # This execution is lost. Later ones are those of a new attachment.
-            if self._routers.get(route.model) is router:
-                self._given_up.append(self._routers.pop(route.model))
-            raise
+        with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
+            try:
+                self._confirm(route, lease)
+            except BaseException:
+                lease.settle("not_sent")
+                raise
+            yield lease
 
     def _confirm(self, route: Route, lease: RouterLease) -> None:
         if check_granted(self._feed.current, route, lease):
@@ -241,8 +236,7 @@ class SyncDirectClient:
         except httpx.HTTPError as error:
             raise self._broken(request, lease, error) from error
         except (KeyboardInterrupt, SystemExit):
-            confirmed = self._abort(request, lease)
-            lease.settle("cancelled" if confirmed else "ambiguous")
+            self._leave(request, lease)
             raise
         answer = DirectAnswer.of_lease(reply.status_code, reply.headers, reply.content, request.route.model, lease)
         settle(lease, judge(answer), answer.status)
@@ -250,10 +244,21 @@ class SyncDirectClient:
 
     def _broken(self, request: Plan, lease: RouterLease, error: httpx.HTTPError) -> Exception:
         outcome = classify(error)
+        # Settled first: whoever is interrupted meanwhile must not make it something that is known.
+        failure = broken(request, lease, error, outcome)
         if outcome != "not_sent":
             # It may still be running; whether it ran stays unknown.
             self._abort(request, lease)
-        return broken(request, lease, error, outcome)
+        return failure
+
+    def _leave(self, request: Plan, lease: RouterLease) -> None:
+        """Ends an execution that its caller gave up; only a confirmed abort is an end that is known."""
+        confirmed = False
+        try:
+            confirmed = self._abort(request, lease)
+        finally:
+            # Also when the caller is interrupted a second time.
+            lease.settle("cancelled" if confirmed else "ambiguous")
 
     def _abort(self, request: Plan, lease: RouterLease) -> bool:
         """Ends what was sent; whether the engine confirmed it."""

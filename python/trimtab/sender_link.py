@@ -227,12 +227,20 @@ class SenderLink:
         yield from self._settle(request.number, lease)
 
     def settle(self, number: int, lease: RouterLease) -> Steps[None]:
-        """Tells the router how an execution ended; what does not arrive now is carried through later."""
+        """Tells the router how an execution ended; what does not arrive now is carried through later.
+
+        Raises:
+            RouterUnreachable: Nobody knows whether the lease was still held: the router may have lost this sender, or
+                restarted, and published other weights since.
+        """
         try:
             yield from self._settle(number, lease)
         except RouterUnreachable as error:
-            logger.warning("lease %s is settled later: %s", lease.id, error)
             self.settle_later(number, lease)
+            raise RouterUnreachable(
+                f"lease {lease.id} on {lease.backend_id} is settled later ({lease.outcome}), and until then"
+                f" nobody knows whether the router still holds it: its result must not be used; {error}"
+            ) from error
 
     def settle_later(self, number: int, lease: RouterLease) -> None:
         """The caller cannot wait for the answer: the settlement is carried through behind it."""

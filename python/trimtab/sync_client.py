@@ -167,6 +167,8 @@ class SyncRouterClient:
         Raises (on exit):
             OutcomeConflict, UnknownLease: The router had given the lease up: the result must not be used.
             RouterRestarted: The router restarted, or lost this sender, and did not adopt the lease: the same.
+            RouterUnreachable: No answer within the retry horizon, so nobody knows whether it still held the lease: the
+                same; the settlement is sent later.
         """
         return SyncRouterLeaseContext(
             self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version)

@@ -189,7 +189,10 @@ fn normalise_ipv6(text: &str) -> Result<String, Rule> {
         .parse()
         .map_err(|_| "the host is not a valid IPv6 address followed by a port; write [address]:port")?;
     match zone {
-        None => Ok(format!("[{address}]")),
+        // One engine in two spellings would be two backends.
+        None => Ok(address
+            .to_ipv4_mapped()
+            .map_or_else(|| format!("[{address}]"), |address| address.to_string())),
         Some("") => Err("the IPv6 zone id is empty"),
         Some(zone) if zone.bytes().all(is_unreserved) => Ok(format!("[{address}%{zone}]")),
         Some(_) => Err("the IPv6 zone id may have only letters, digits and -._~"),
@@ -220,14 +223,23 @@ fn normalise_name(name: &str) -> Result<String, Rule> {
         return Err("the host has an empty part between dots");
     }
     let last = labels.rsplit('.').next().unwrap_or(labels);
-    if last.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Resolvers read "127.1" or "2130706433" as addresses; only the one common form is accepted.
+    if is_number(last) {
+        // Resolvers read "127.1", "2130706433" or "0x7f000001" as addresses; only the one common form is accepted.
         return match name.parse::<Ipv4Addr>() {
             Ok(address) => Ok(address.to_string()),
             Err(_) => Err("the host is not a valid IPv4 address"),
         };
     }
     Ok(name.to_ascii_lowercase())
+}
+
+/// Whether resolvers take a host for an IPv4 address that ends in this.
+fn is_number(label: &str) -> bool {
+    let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
+    hexadecimal.map_or_else(
+        || label.bytes().all(|byte| byte.is_ascii_digit()),
+        |digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+    )
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,3 +78,24 @@ async def test_more_are_turned_away_than_at_a_time(lab: Lab) -> None:
         await lab.client(gateway)
     error(await gateway.post("/generate"), 503, "too_many_connections")
     assert gateway.outstanding == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [b"", b"POST /generate HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
+async def test_connections_without_a_request_give_way(lab: Lab, sent: bytes) -> None:
+    """Whoever connects and never asks is spared for as long as a handshake may take, and not for ever."""
+    gateway = await lab.gateway(await lab.engine(one()), max_clients=2)
+    silent = [await lab.client(gateway) for _ in range(2)]
+    for client in silent:
+        await client.send(sent)
+    await open_connections(gateway, 2)
+    error(await gateway.post("/generate"), 503, "too_many_connections")
+    assert gateway.plane.statistics()["connections"] == 2
+
+    async def served() -> bool:
+        return (await gateway.post("/generate")).status == 200
+
+    deadline = asyncio.get_running_loop().time() + 20
+    while not await served():
+        assert asyncio.get_running_loop().time() < deadline, "they keep their places"
+        await asyncio.sleep(0.5)

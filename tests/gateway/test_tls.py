@@ -163,6 +163,17 @@ async def test_an_engine_that_cannot_be_verified_gets_nothing(lab: Lab, authorit
     assert gateway.outcomes() == {"not_sent": 1}
 
 
+async def test_an_engine_that_was_never_verified_says_why(lab: Lab, authority: Authority) -> None:
+    """No request is sent to it, so that no 503 has the reason: /ready has, until it can be reached."""
+    engine = await lab.engine(one(), tls=authority.server("engine.example"))
+    gateway = await lab.gateway(engine, engine_ca=authority.ca, pool_options={"proven": False}, probe_interval_s=0.02)
+    (note,) = await wait_until(gateway.plane.engine_notes, "it is noted")
+    assert note["backend"] == engine.authority
+    assert "certificate" in note["note"]
+    assert "certificate" in str((await gateway.get("/ready")).json())
+    error(await gateway.post("/generate"), 503, "no_eligible_backend")
+
+
 async def test_an_engine_without_tls_behind_https_gets_nothing(lab: Lab, authority: Authority) -> None:
     """It waits for the rest of what it takes for a request: the handshake ends with the connect timeout."""
     engine = await lab.engine(one(), model_info=None)

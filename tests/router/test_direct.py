@@ -15,10 +15,11 @@ import pytest
 import trimtab
 from tests.router.conftest import FAST, KEY
 from tests.support.ports import free_ports
-from tests.support.relay import Action, answering, relay_to
+from tests.support.relay import Action, answering, lose_request, relay_to
 from tests.support.waiting import wait_until
 from trimtab import DirectClient, Pool, SyncDirectClient
 from trimtab.testing import ScriptedEngine, answer, complete, cut, held, reset
+from trimtab.wire import RetryPolicy
 from trimtab_gateway import EngineConfig, Gateway, GatewayConfig, ModelConfig, RoleConfig
 
 ROLE = "teacher"
@@ -176,6 +177,43 @@ async def test_whoever_leaves_has_the_request_aborted(fleet: Fleet) -> None:
     assert aborts == ["r-1", "r-2"]
 
 
+@pytest.mark.parametrize("action", [held(threading.Event()), reset()])
+async def test_interrupted_twice_it_is_ambiguous(fleet: Fleet, action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled while its abort is not confirmed yet, be it cancelled or broken before: nobody knows its end."""
+    aborting, never = asyncio.Event(), asyncio.Event()
+
+    async def abort(*_: object) -> bool:
+        aborting.set()
+        await never.wait()
+        return True
+
+    for engine in fleet.engines[:2]:
+        engine.next(action)
+    async with client(fleet) as direct:
+        monkeypatch.setattr(direct, "_abort", abort)
+        call = asyncio.create_task(direct.post("/generate", {}))
+        await wait_until(lambda: len(fleet.generations()) == 1, "sent")
+        if not aborting.is_set():
+            call.cancel()
+        await asyncio.wait_for(aborting.wait(), 5)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert fleet.outcomes() == {"ambiguous": 1}
+
+
+async def test_two_processes_of_one_name_do_not_take_turns(fleet: Fleet) -> None:
+    """Whoever was replaced stays so: to attach again would take the leases of the other one away."""
+    async with client(fleet, sender="one") as direct:
+        await direct.post("/generate", {})
+        fleet.math.attach_sender("one", "another process", "default")
+        for _ in range(2):
+            with pytest.raises(trimtab.RouterRestarted, match="another process"):
+                await direct.post("/generate", {})
+    (sender,) = fleet.math.statistics().senders
+    assert sender.incarnation == "another process"
+
+
 async def test_an_engine_that_refuses_is_not_sent_to(fleet: Fleet) -> None:
     """No byte was written: an error that says so, or, if the caller allowed it, the gateway."""
     (port,) = free_ports(1)
@@ -240,6 +278,30 @@ async def test_hidden_and_stale_engines_need_the_callers_leave(fleet: Fleet) -> 
             assert len(fleet.generations()) == 1
             for each in fleet.engines:
                 each.requests.clear()
+
+
+def no_trouble(_line: str) -> Action | None:
+    """Everything arrives."""
+    return None
+
+
+def lost_settlements(line: str) -> Action | None:
+    """Every settlement is lost."""
+    return lose_request if "/settle" in line else None
+
+
+async def test_what_has_run_never_takes_the_fallback(fleet: Fleet) -> None:
+    """The router was out of reach only for the settlement: an error, and not a second execution."""
+    retry = RetryPolicy(horizon_s=0.1, first_delay_s=0.01, max_delay_s=0.05)
+    async with relay_to("127.0.0.1", int(fleet.gateway.url.rpartition(":")[2])) as relay:
+        relay.otherwise = lost_settlements
+        url = f"{relay.url}/{ROLE}"
+        async with client(fleet, url=url, retry=retry, fallback="gateway") as direct:
+            with pytest.raises(trimtab.RouterUnreachable, match="must not be used"):
+                await direct.post("/generate", {})
+            assert len(fleet.generations()) == 1
+            relay.otherwise = no_trouble
+            await wait_until(lambda: fleet.outcomes() == {"completed": 1}, "it is settled later")
 
 
 async def test_a_stream_ends_as_its_events_say(fleet: Fleet) -> None:

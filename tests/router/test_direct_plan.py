@@ -32,8 +32,8 @@ def lease(**members: Any) -> RouterLease:
 @pytest.mark.parametrize(
     ("path", "payload", "sent"),
     [
-        ("/generate", {"model": "m", "route_key": "k", "rid": ["a"], "x": None}, {"rid": ["a"], "x": None}),
-        ("/v1/chat/completions", {"model": "m", "route_key": "k", "rid": "a"}, {"model": "m", "rid": "a"}),
+        ("/generate", {"model": "m", "route_key": "k", "rid": ["r-1"], "x": None}, {"rid": ["r-1"], "x": None}),
+        ("/v1/chat/completions", {"model": "m", "route_key": "k", "rid": "r-1"}, {"model": "m", "rid": "r-1"}),
         ("/v1/score", {"model": "m"}, {"model": "m"}),
     ],
 )
@@ -43,8 +43,15 @@ def test_the_engine_gets_what_a_gateway_would_send(path: str, payload: dict[str,
     made = plan(directory({"engines": [ENGINE]}, routing={"route_keys": {"k": "m"}}), path, payload, "s")
     assert json.loads(made.body) == sent
     assert payload == before
-    assert made.request_ids == (("a",) if "rid" in sent else ())
+    assert made.request_ids == (("r-1",) if "rid" in sent else ())
     assert made.headers() == {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("rid", ["", "1", "a1", ["r-1", "1"], ["r-1", 7]])
+def test_an_id_that_could_abort_others_is_not_used(rid: object) -> None:
+    """Engines abort by prefix: such a request is ended by closing its connection alone, and that confirms nothing."""
+    made = plan(directory({"engines": [ENGINE]}), "/generate", {"rid": rid}, None)
+    assert (json.loads(made.body)["rid"], made.request_ids) == (rid, ())
 
 
 def test_an_absent_id_is_filled_in() -> None:

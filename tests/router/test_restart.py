@@ -311,12 +311,18 @@ async def test_two_clients_of_one_sender(restarting: RestartingRouter) -> None:
 
 
 async def test_a_settlement_left_behind_finds_the_new_start(restarting: RestartingRouter) -> None:
-    """The router was away when the execution ended: the thread behind settles it at the next start."""
+    """The router was away when the execution ended: the thread behind settles it at the next start.
+
+    Its caller cannot know that yet: had the router lost the lease, other weights could have been published under it.
+    """
     retry = RetryPolicy(horizon_s=0.1, first_delay_s=0.01, max_delay_s=0.05)
     async with client(restarting.url, retry=retry) as api:
-        async with api.lease("s") as lease:
-            lease.settle("completed", output_tokens=3)
-            await asyncio.to_thread(restarting.stop)
+        context = api.lease("s")
+        lease = await context.__aenter__()
+        lease.settle("completed", output_tokens=3)
+        await asyncio.to_thread(restarting.stop)
+        with pytest.raises(trimtab.RouterUnreachable, match="must not be used"):
+            await context.__aexit__(None, None, None)
         restarting.start()
         restarting.publish(1)
         await wait_until(lambda: restarting.pool.statistics().output_tokens == 3, "it arrives")

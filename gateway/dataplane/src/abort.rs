@@ -4,7 +4,7 @@ use crate::body::Outgoing;
 use crate::in_flight::Execution;
 use crate::plane::Plane;
 use crate::request_id::AbortIds;
-use crate::shared::LeaseGuard;
+use crate::shared::{LeaseGuard, SharedPool};
 use crate::stats::add;
 use crate::upstream::{NoAnswer, Upstream};
 use bytes::Bytes;
@@ -48,11 +48,12 @@ impl Abort {
             .await
             .unwrap_or(Verdict::Silent);
         let Some(lease) = self.lease else { return };
+        let pool = Arc::clone(lease.pool());
         let outcome = match verdict {
             Verdict::Confirmed => Outcome::Cancelled,
+            Verdict::Withheld => return lease.settle(Settlement::new(unasked(&pool)).without_evidence()),
             Verdict::Refused | Verdict::Silent => Outcome::Ambiguous,
         };
-        let pool = Arc::clone(lease.pool());
         if outcome == Outcome::Ambiguous {
             lease.leave_clue(&self.ids, self.authorization.as_ref());
         }
@@ -71,6 +72,12 @@ impl Abort {
     async fn send(&self, plane: &Plane) -> Verdict {
         let mut verdict = Verdict::Confirmed;
         for id in self.ids.iter() {
+            if plane.in_flight.is_shared(&self.upstream, id) {
+                if verdict == Verdict::Confirmed {
+                    verdict = Verdict::Withheld;
+                }
+                continue;
+            }
             add(&plane.counters.aborts_sent);
             match self.call(id).await {
                 Ok(status) if status.is_success() => add(&plane.counters.aborts_confirmed),
@@ -88,6 +95,15 @@ impl Abort {
             Bytes::from_static(b"}"),
         ]);
         tell(&self.upstream, body, self.authorization.as_ref()).await
+    }
+}
+
+/// How an execution ends that only the end of its connection can stop: what comes of it shows in the engine's counts.
+pub(crate) fn unasked(pool: &SharedPool) -> Outcome {
+    if pool.resolves() {
+        Outcome::Ambiguous
+    } else {
+        Outcome::Cancelled
     }
 }
 
@@ -112,6 +128,8 @@ pub(crate) async fn tell(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Confirmed,
+    /// It was not asked: it would have ended requests of others, too.
+    Withheld,
     Refused,
     Silent,
 }

@@ -187,12 +187,14 @@ impl Access {
 
 /// Everything in `headers` that may be a key.
 fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, Cow<'_, [u8]>)> {
-    let authorization = headers.get_all(AUTHORIZATION).iter().map(|value| {
-        let text = value.as_bytes();
-        (AUTHORIZATION, token(text).unwrap_or(Cow::Borrowed(text)))
-    });
-    let api_key = headers.get_all(API_KEY).iter();
-    authorization.chain(api_key.map(|value| (API_KEY, Cow::Borrowed(value.as_bytes()))))
+    // Some clients write into `x-api-key` what belongs into `Authorization`.
+    [AUTHORIZATION, API_KEY].into_iter().flat_map(|name| {
+        let values = headers.get_all(&name).into_iter();
+        values.map(move |value| {
+            let text = value.as_bytes();
+            (name.clone(), token(text).unwrap_or(Cow::Borrowed(text)))
+        })
+    })
 }
 
 /// Removes whatever may be a key.

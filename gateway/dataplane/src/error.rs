@@ -235,6 +235,12 @@ impl Failure {
         Self::new(Code::InvalidJson, malformed.to_string()).with_number("offset", malformed.offset as u64)
     }
 
+    /// The body did not come within the time of the whole request.
+    pub(crate) fn sent_too_slowly() -> Self {
+        let message = "the request did not arrive within the time it may take";
+        Self::new(Code::TotalTimeout, message).closing()
+    }
+
     pub(crate) fn method_not_allowed(path: &str, allow: &'static str) -> Self {
         let mut failure = Self::new(Code::MethodNotAllowed, format!("{path} takes {allow} only"));
         failure.0.allow = Some(allow);

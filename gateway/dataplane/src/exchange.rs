@@ -4,7 +4,7 @@
 //! drops the request or the response body), when the data plane is cut, and when a task panics; its destructor then
 //! closes the engine's connection and, if a byte of the request may have left, aborts the generation by its id.
 
-use crate::abort::Abort;
+use crate::abort::{Abort, unasked};
 use crate::body::Outgoing;
 use crate::error::{Code, Failure};
 use crate::in_flight::{Execution, Place};
@@ -325,13 +325,9 @@ impl Exchange {
     fn abort(&mut self, lease: Option<LeaseGuard>) {
         let execution = self.execution.take().filter(|execution| !execution.ids().is_empty());
         let Some(execution) = execution else {
-            // Closing the connection is all that can be done; what comes of it shows only in the engine's counts.
+            // Closing the connection is all that can be done.
             if let Some(lease) = lease {
-                let outcome = if lease.pool().resolves() {
-                    Outcome::Ambiguous
-                } else {
-                    Outcome::Cancelled
-                };
+                let outcome = unasked(lease.pool());
                 lease.settle(Settlement::new(outcome).without_evidence());
             }
             return;

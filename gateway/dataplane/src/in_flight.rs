@@ -8,7 +8,7 @@
 //! and one store. The end of a request is remembered in a table of fixed size, where a later end may take its place.
 
 use crate::json::unescape;
-use crate::request_id::AbortIds;
+use crate::request_id::{AbortIds, ID_DIGITS};
 use crate::upstream::Upstream;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -130,6 +130,14 @@ impl Directory {
             !execution.is(id) && texts.into_iter().any(|text| text.starts_with(id.as_bytes()))
         };
         all.iter().filter(hit).filter(there).count()
+    }
+
+    /// Whether an abort by `id`, a JSON string literal, would end other requests on `upstream`, too.
+    pub(crate) fn is_shared(&self, upstream: &Upstream, id: &bytes::Bytes) -> bool {
+        let text = text_of(id);
+        // Ours, and those of clients that take the same care: none begins another.
+        let is_unique = text.len() == ID_DIGITS && text.iter().all(u8::is_ascii_hexdigit);
+        !is_unique && self.also_hit(upstream, &String::from_utf8_lossy(&text)) > 0
     }
 
     /// Never 0, which stands for no request.

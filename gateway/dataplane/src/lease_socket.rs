@@ -9,7 +9,7 @@
 use crate::access::Origin;
 use crate::lease_api;
 use crate::plane::Plane;
-use crate::server::{ACCEPT_BACKLOG, ACCEPT_RETRY, BUFFER_BYTES, Phase, serve_until_end};
+use crate::server::{ACCEPT_BACKLOG, ACCEPT_RETRY, BUFFER_BYTES, Phase, Relief, serve_until_end};
 use crate::stats::{Gauge, add};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -97,7 +97,8 @@ pub(crate) async fn accept(plane: Arc<Plane>, socket: LeaseSocket, phase: watch:
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = changes.changed() => return,
+            // Not every change: the same phase, said again, is a call to clients of the port.
+            _ = changes.wait_for(|phase| *phase != Phase::Serving) => return,
             accepted = socket.listener.accept() => accepted,
         };
         if let Ok((stream, _peer)) = accepted {
@@ -119,7 +120,7 @@ async fn serve(plane: Arc<Plane>, stream: UnixStream, phase: watch::Receiver<Pha
         // Answers are small: to copy one is cheaper than to hand the kernel two pieces.
         .writev(false)
         .serve_connection(TokioIo::new(stream), service);
-    serve_until_end(connection, phase, || false).await;
+    serve_until_end(connection, phase, || Relief::Stay).await;
 }
 
 async fn answer(plane: Arc<Plane>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

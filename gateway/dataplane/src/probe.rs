@@ -25,19 +25,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::AcqRel;
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// How often idle connections, sessions and removed backends are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// A housekeeping that is later than this tells of a process that was suspended.
+const SUSPENDED: Duration = Duration::from_secs(2);
 
 /// Runs until the data plane ends.
 pub(crate) async fn run(plane: Arc<Plane>) {
     let mut probes = every(plane.config.timeouts.probe_interval);
     let mut housekeeping = every(HOUSEKEEPING.min(plane.config.timeouts.engine_keepalive));
+    let mut kept = Instant::now();
     loop {
         tokio::select! {
             _ = probes.tick() => plane.pools.iter().for_each(|pool| probe_all(&plane, pool)),
-            _ = housekeeping.tick() => plane.pools.iter().for_each(|pool| keep_house(pool)),
+            _ = housekeeping.tick() => {
+                let unheard = std::mem::replace(&mut kept, Instant::now()).elapsed().saturating_sub(SUSPENDED);
+                plane.pools.iter().for_each(|pool| keep_house(pool, unheard));
+            }
         }
     }
 }
@@ -48,8 +54,12 @@ fn every(period: Duration) -> tokio::time::Interval {
     interval
 }
 
-fn keep_house(upstreams: &Upstreams) {
+/// `unheard`: how long this process was suspended, and so heard nobody.
+fn keep_house(upstreams: &Upstreams, unheard: Duration) {
     let live: HashSet<_> = upstreams.shared().with(|pool, now| {
+        if !unheard.is_zero() {
+            pool.excuse_silence(unheard, now);
+        }
         pool.tick(now);
         pool.backends().map(|backend| backend.reference).collect()
     });
@@ -95,7 +105,8 @@ struct Finding {
     alive: bool,
     /// What it proves: a refused generation proves no more than that somebody answers.
     kind: ProbeKind,
-    weight_version: Option<u64>,
+    /// What it named as its version, if it was asked and answered.
+    weight_version: Option<Option<u64>>,
 }
 
 /// `published`: what was when the probe began. Weights told before a publication say nothing after it.
@@ -129,7 +140,7 @@ async fn examine(
             && published.is_some()
             && pool.published() == published
         {
-            pool.report_weights(probe.backend, version, false, now);
+            pool.note_named_version(probe.backend, version, now);
         }
     });
 }
@@ -141,7 +152,7 @@ async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
     let (alive, weight_version) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(reply)) => {
             upstream.note_answer(ProbeKind::Liveness, reply.status);
-            let version = version_in(&reply.body).filter(|_| reply.status.is_success());
+            let version = reply.status.is_success().then(|| version_in(&reply.body));
             (!reply.status.is_server_error(), version)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Ids shorter than this are not used in an abort when they could be the beginning of one of ours.
 const SHORTEST_UNIQUE_PREFIX: usize = 8;
 
+/// The length of an id of ours.
+pub(crate) const ID_DIGITS: usize = 32;
+
 /// Makes ids of 32 hex digits that are unique in this process and, with 64 random bits, among gateways.
 ///
 /// The length is fixed on purpose: SGLang aborts every request whose id *starts with* the given one.

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -43,7 +43,8 @@ pub(crate) const ACCEPT_BACKLOG: i32 = 4096;
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// Longest request head; also what is read and buffered at once per client connection.
 pub(crate) const BUFFER_BYTES: usize = 128 * 1024;
-/// A client that has not shaken hands by then holds a descriptor for nothing.
+/// A client that has not shaken hands by then holds a descriptor for nothing; so does, where descriptors are short, one
+/// that has not sent the head of its first request this long after.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// What the threads get to leave after everything was told to end (only name resolution can be that slow).
 const THREAD_JOIN: Duration = Duration::from_secs(1);
@@ -411,14 +412,34 @@ async fn serve(client: Client, turned_away: bool) {
     let connection = http1::Builder::new()
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(io, service);
-    serve_until_end(connection, phase, || signals.was_used()).await;
+    let since = Instant::now();
+    let relief = || {
+        if signals.was_used() {
+            Relief::Finish
+        } else if since.elapsed() < HANDSHAKE {
+            // Its first request may be on its way.
+            Relief::Stay
+        } else {
+            Relief::Leave
+        }
+    };
+    serve_until_end(connection, phase, relief).await;
+}
+
+/// What becomes of a connection when there is a call to give up connections.
+pub(crate) enum Relief {
+    Stay,
+    /// It ends with the answer that is being given on it, or at once without one.
+    Finish,
+    /// It ends at once.
+    Leave,
 }
 
 /// Serves until either side closes `connection`, or the data plane cuts it.
 pub(crate) async fn serve_until_end<I, S, B>(
     connection: http1::Connection<I, S>,
     mut phase: watch::Receiver<Phase>,
-    was_used: impl Fn() -> bool,
+    relief: impl Fn() -> Relief,
 ) where
     I: Read + Write + Unpin,
     S: HttpService<Incoming, ResBody = B>,
@@ -448,9 +469,13 @@ pub(crate) async fn serve_until_end<I, S, B>(
             .await
         };
         match (changed, *phase.borrow_and_update()) {
-            // Said again, it is a call to give up connections; not for one whose first request is on its way.
-            (Some(Ok(())), Phase::Serving) if !was_used() => {}
-            (Some(Ok(())), Phase::Serving | Phase::Draining) => connection.as_mut().graceful_shutdown(),
+            // Said again, it is a call to give up connections.
+            (Some(Ok(())), Phase::Serving) => match relief() {
+                Relief::Stay => {}
+                Relief::Finish => connection.as_mut().graceful_shutdown(),
+                Relief::Leave => return,
+            },
+            (Some(Ok(())), Phase::Draining) => connection.as_mut().graceful_shutdown(),
             (None | Some(Err(_)), _) | (Some(Ok(())), Phase::Cut) => return,
         }
     }

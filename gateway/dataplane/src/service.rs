@@ -155,7 +155,7 @@ async fn execute(
     let terms = Terms::read(&parts.headers).map_err(Failure::closing)?;
     let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
     let received = before(deadlines.total, received).await;
-    let mut received = received.unwrap_or_else(|_| Err(sent_too_slowly()))?;
+    let mut received = received.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
         None => session_in_body(role, &received)?,
@@ -200,14 +200,6 @@ async fn execute(
         return Box::pin(genrm::answer(plane, started, deadlines.total, session_header)).await;
     }
     Ok(relay(connection, started, endpoint, deadlines.total, session_header))
-}
-
-fn sent_too_slowly() -> Failure {
-    Failure::new(
-        Code::TotalTimeout,
-        "the request did not arrive within the time it may take",
-    )
-    .closing()
 }
 
 fn relay(

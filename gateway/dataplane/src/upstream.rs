@@ -63,6 +63,8 @@ pub(crate) struct Upstream {
     pub(crate) probing: AtomicBool,
     /// The status of the last answer to a probe, per kind; 0 before the first.
     answered: Answered,
+    /// Why the last call found an engine that cannot be trusted, or does not speak TLS.
+    untrusted: Mutex<Option<String>>,
     connect_timeout: Duration,
     keepalive: Duration,
     counters: Arc<Counters>,
@@ -101,7 +103,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// What is odd about an engine that is alive, by the last probe.
+/// What is odd about an engine that is there, by the last probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineNote {
     /// The name of the pool.
@@ -225,6 +227,7 @@ impl Upstream {
             heard_rounds: AtomicU64::new(0),
             probing: AtomicBool::new(false),
             answered: Answered::default(),
+            untrusted: Mutex::default(),
             connect_timeout: owner.connect_timeout,
             keepalive: owner.keepalive,
             counters: Arc::clone(&owner.counters),
@@ -273,6 +276,9 @@ impl Upstream {
     }
 
     fn note(&self) -> Option<String> {
+        if let Some(error) = &*self.untrusted.lock() {
+            return Some(format!("no connection over TLS: {error}"));
+        }
         let odd = |status: &AtomicU16| Some(status.load(Relaxed)).filter(|status| !matches!(status, 0 | 200..=299));
         let (call, status) = match (odd(&self.answered.model_info), odd(&self.answered.generate)) {
             (Some(status), _) => ("GET /model_info", status),
@@ -411,7 +417,13 @@ impl Upstream {
         {
             return Ok(reply);
         }
-        let link = self.connect().await.map_err(|error| match error {
+        let connected = self.connect().await;
+        *self.untrusted.lock() = match &connected {
+            // What a handshake fails with; others who cannot be reached have nothing odd about them.
+            Err(ConnectError::Refused(error)) if error.kind() == io::ErrorKind::InvalidData => Some(error.to_string()),
+            _ => None,
+        };
+        let link = connected.map_err(|error| match error {
             ConnectError::Exhausted(_) => NoAnswer::NotAsked,
             ConnectError::Refused(error) if error.kind() == io::ErrorKind::ConnectionRefused => NoAnswer::Refused,
             ConnectError::Timeout(_) | ConnectError::Refused(_) => NoAnswer::Silent,

@@ -74,6 +74,30 @@ async fn b1_leaving_between_events() {
     world.finish().await;
 }
 
+/// Engines abort by prefix: a client that leaves never ends a request of somebody else whose id begins with its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b8_leaving_does_not_end_requests_of_others() {
+    let engine = Engine::start(|_, _| vec![Step::Hold]).await;
+    let world = World::start(&[&engine]).await;
+    let mut clients = Vec::new();
+    for (count, id) in ["job-1", "job-10", "job-2"].into_iter().enumerate() {
+        let mut client = Client::connect(&world.plane).await;
+        client.send(post("/generate", &format!("{{\"rid\":\"{id}\"}}"))).await;
+        eventually("the engine has the request", || engine.seen().len() == count + 1).await;
+        clients.push(client);
+    }
+    drop(clients.remove(0));
+    eventually("its connection is closed", || engine.closed() == 1).await;
+    eventually("its lease is settled", || world.outcome(Outcome::Cancelled) == 1).await;
+    assert!(engine.aborts().is_empty(), "{:?}", engine.aborts());
+    drop(clients);
+    eventually("the others are settled", || world.outcome(Outcome::Cancelled) == 3).await;
+    let mut aborts = engine.aborts();
+    aborts.sort_unstable();
+    assert_eq!(aborts, ["{\"rid\":\"job-10\"}", "{\"rid\":\"job-2\"}"]);
+    world.finish().await;
+}
+
 /// A client that already sent bytes of a next request is seen leaving too: hyper alone would not look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b8_leaving_with_pipelined_bytes() {

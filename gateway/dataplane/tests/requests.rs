@@ -47,6 +47,10 @@ async fn bad_input() {
         );
         assert_eq!(reply.error()["code"], code);
         assert!(!reply.error()["message"].as_str().unwrap_or_default().is_empty());
+        if reply.header("connection") == Some("close") {
+            // Refused by its head, before its body was read.
+            client = Client::connect(&world.plane).await;
+        }
     }
     let reply = client.ask(post("/generate", "{\"a\":}")).await;
     assert_eq!(reply.error()["detail"]["offset"], 5);

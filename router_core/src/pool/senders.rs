@@ -16,6 +16,7 @@ use crate::state::Cause;
 use crate::time::Timestamp;
 use crate::update::UpdatePhase;
 use crate::version::Published;
+use std::time::Duration;
 
 /// Intervals in one message at most: one per open request, and a client has few of those.
 const MAX_INTERVALS: usize = 65_536;
@@ -125,6 +126,17 @@ impl Pool {
             self.note_settled(handle, *interval);
         }
         Ok(handle)
+    }
+
+    /// Leaves `time` out of the silence of every sender: nobody listened, since this process was suspended. What they
+    /// said meanwhile is still on its way.
+    pub fn excuse_silence(&mut self, time: Duration, now: Timestamp) {
+        let now = self.advance(now);
+        let senders: Vec<Handle> = self.senders.iter().map(|(sender, _)| sender).collect();
+        for sender in senders {
+            let sender = self.senders.at_mut(sender);
+            sender.heard = sender.heard.after(time).min(now);
+        }
     }
 
     /// Forgets a sender that holds no leases; its parked acquires fail and its sessions end.

@@ -32,6 +32,25 @@ impl Pool {
         true
     }
 
+    /// Takes in what an engine answered when it was asked for its version; `None` when it named none. An engine that had
+    /// named one and does so no more was started anew, with the weights it starts with: it is pending until it names the
+    /// published one. One that never names its version is taken at its controller's word. Ignored for an incarnation
+    /// that is gone.
+    pub fn note_named_version(&mut self, backend: BackendRef, version: Option<u64>, now: Timestamp) {
+        self.advance(now);
+        if !self.is_live(backend) {
+            return;
+        }
+        let target = self.backends.at_mut(backend.slot());
+        let named_before = std::mem::replace(&mut target.names_version, version.is_some());
+        if let Some(version) = version {
+            self.report_weights(backend, version, false, now);
+        } else if named_before && target.weights != Weights::Tainted {
+            target.is_in_update = false;
+            self.set_weights(backend.slot(), Weights::Unknown);
+        }
+    }
+
     /// Takes in that an update of a backend failed or is in doubt: it is not eligible, and no publication changes that,
     /// until a full reload is reported. Ignored for an incarnation that is gone; whether it was taken in.
     pub fn taint_backend(&mut self, backend: BackendRef, now: Timestamp) -> bool {

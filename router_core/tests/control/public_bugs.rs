@@ -115,6 +115,27 @@ fn b21_tainted_outlives_epochs() {
     );
 }
 
+/// B21: an engine that named its version and does so no more was started anew under the same address: it is pending until
+/// it names the published one. One that never names a version is taken at its controller's word.
+#[test]
+fn b21_an_engine_that_was_started_anew_is_pending() {
+    let mut desk = Desk::training(strict(), 2);
+    desk.update("u", 1);
+    let [named, silent] = ["e0", "e1"].map(|id| desk.pool.find_backend(id).expect("known").reference);
+    desk.pool.note_named_version(named, Some(1), desk.now);
+    for backend in [named, silent] {
+        desk.pool.note_named_version(backend, None, desk.now);
+    }
+    assert_eq!(
+        (desk.backend("e0").eligible, desk.backend("e1").eligible),
+        (false, true)
+    );
+    desk.update("v", 2);
+    assert!(!desk.backend("e0").eligible, "no update can have reached it");
+    desk.pool.note_named_version(named, Some(2), desk.now);
+    assert!(desk.backend("e0").eligible);
+}
+
 /// B21: a backend that comes, or comes back, in a pool with a version is pending until it reported that version.
 #[test]
 fn b21_newcomers_are_pending() {

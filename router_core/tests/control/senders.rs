@@ -51,6 +51,19 @@ fn s67_silence_with_leases_is_uncertain() {
     assert_eq!((desk.outstanding(), desk.control().tombstones), (0, 0));
 }
 
+/// A router that was suspended has heard nobody: that silence is its own, and what is left of the TTL counts from there.
+#[test]
+fn silence_of_a_suspended_router_does_not_count() {
+    let mut desk = Desk::training(strict(), 1);
+    desk.acquire("t", 1, "s");
+    desk.pass(100);
+    desk.pool.excuse_silence(seconds(100), desk.now);
+    desk.pass(120);
+    assert_eq!(desk.state(), "serving");
+    desk.pass(1);
+    assert_eq!(desk.state(), "failed");
+}
+
 /// A new process of a sender whose old one holds leases fails the pool at once, not at the end of the TTL.
 #[test]
 fn s67_a_new_process_with_old_leases_is_uncertain_at_once() {

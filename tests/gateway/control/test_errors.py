@@ -6,13 +6,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer, make_mocked_request
 
 from tests.gateway.control.conftest import one_role, two_roles
 from tests.support.client import RawClient
 from trimtab._core import AddressRules
 from trimtab_gateway.control import create_app
+from trimtab_gateway.control.errors import error_middleware
 from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.publisher import Publisher, Watch
 from trimtab_gateway.snapshot import Fleet
@@ -155,3 +156,14 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
     assert "secret" not in text
     assert "Traceback" not in text
     assert "the secret cause" in caplog.text
+
+
+async def test_a_client_that_leaves_inside_its_body_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The server ends such a connection by itself; there is nothing to log and nobody to answer."""
+
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        raise ConnectionResetError("Connection lost")
+
+    with caplog.at_level(logging.INFO, logger="trimtab"), pytest.raises(ConnectionResetError):
+        await error_middleware(["rollout"])(make_mocked_request("POST", "/workers"), handler)
+    assert caplog.text == ""

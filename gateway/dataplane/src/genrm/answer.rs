@@ -103,9 +103,11 @@ fn judgement(bytes: &[u8]) -> Result<String, &'static str> {
     let completion: Value = serde_json::from_slice(bytes).map_err(|_| "answered something that is not JSON")?;
     // Of an immutable value an index that is not there is null.
     let choice = &completion["choices"][0];
-    if choice["finish_reason"] == "abort" {
-        // What an interrupted judge said so far is no judgement, and would become a reward.
-        return Err("aborted the generation");
+    // What an interrupted judge said so far is no judgement, and would become a reward.
+    match choice["finish_reason"].as_str() {
+        None => return Err("answered without a reason why the generation ended"),
+        Some("abort") => return Err("aborted the generation"),
+        Some(_) => {}
     }
     let text = choice["message"]["content"].as_str();
     text.map(str::to_owned)
@@ -130,6 +132,8 @@ mod tests {
         for bad in [
             completion("\"1\"", "abort"),
             completion("null", "stop"),
+            completion("\"1\"", "stop").replace("\"stop\"", "null"),
+            completion("\"1\"", "stop").replace("\"stop\"", "{\"type\":\"abort\"}"),
             "{}".to_owned(),
             "<html>".to_owned(),
         ] {

@@ -144,13 +144,14 @@ impl Waiting {
 impl Members for LeaseView {
     fn write(&self, object: &mut Object) {
         let Self { grant, waited_ms } = self;
-        let authority = grant.backend.address.authority();
+        let address = &grant.backend.address;
+        let scheme = if address.is_tls() { "https://" } else { "http://" };
         object
             .letters("\"lease_id\":", &grant.lease.to_hex())
             .text("\"backend\":", &grant.backend.id)
             .number("\"backend_generation\":", grant.backend.reference.generation().into())
-            .text("\"authority\":", authority)
-            .texts("\"url\":", "http://", authority)
+            .text("\"authority\":", address.authority())
+            .texts("\"url\":", scheme, address.authority())
             .optional("\"weight_version\":", grant.version.map(|published| published.version))
             .optional("\"epoch\":", grant.version.map(|published| published.epoch))
             .flag("\"sticky\":", grant.reason == PickReason::Sticky)

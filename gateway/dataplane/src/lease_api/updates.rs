@@ -52,10 +52,15 @@ pub(super) async fn drain(context: Context<'_>, id: &str, body: &Drain) -> Resul
     let mut deadline = None;
     let mut changes = Changes::of(std::iter::once(context.pool));
     loop {
-        let engines = look_at_engines(context, id).await;
+        let looked_at = look_at_engines(context, id).await;
+        let engines = looked_at.as_deref().unwrap_or_default();
         let busy: Vec<String> = engines.iter().filter_map(Engine::busy).collect();
         let drained = context.run(|pool, now| {
             let deadline = *deadline.get_or_insert_with(|| now.after(timeout));
+            if looked_at.is_none() && is_drained(pool, id) {
+                // The last lease ended since: the engines are asked first.
+                return Ok(None);
+            }
             let status = if busy.is_empty() {
                 pool.drain(id, deadline, now)?
             } else {
@@ -70,9 +75,17 @@ pub(super) async fn drain(context: Context<'_>, id: &str, body: &Drain) -> Resul
                 // For whoever asks, the drain goes on.
                 view["phase"] = UpdatePhase::Quiescing.as_str().into();
             }
-            Ok((is_held || status.phase == UpdatePhase::Quiescing, view, left))
+            Ok(Some((is_held || status.phase == UpdatePhase::Quiescing, view, left)))
         });
         let drained = drained.map_err(|error| Refusal::of(&error, Side::Control))?;
+        let Stamped {
+            value: Some(value),
+            stamp,
+        } = drained
+        else {
+            continue;
+        };
+        let drained = Stamped { value, stamp };
         let (goes_on, _, left) = &drained.value;
         let now = Instant::now();
         if !*goes_on || now >= until {
@@ -127,21 +140,22 @@ impl Engine {
 }
 
 /// The engines that are not idle, once no lease is outstanding: what runs then came past the router (B59), or has
-/// outlived its abort (B60).
-async fn look_at_engines(context: Context<'_>, id: &str) -> Vec<Engine> {
-    let is_drained = |pool: &Pool| {
-        pool.update_status(id)
-            .is_ok_and(|status| status.phase == UpdatePhase::Drained)
-    };
-    if !context.pool.shared.with(|pool, _| is_drained(pool)) {
-        return Vec::new();
+/// outlived its abort (B60). `None`: it is too early to ask them.
+async fn look_at_engines(context: Context<'_>, id: &str) -> Option<Vec<Engine>> {
+    if !context.pool.shared.with(|pool, _| is_drained(pool, id)) {
+        return None;
     }
-    survey::of_pool(&context.pool.upstreams, context.api.engine_key.as_ref())
-        .await
+    let activities = survey::of_pool(&context.pool.upstreams, context.api.engine_key.as_ref()).await;
+    let not_idle = activities
         .into_iter()
         .filter(|(_, activity)| *activity != Activity::Idle)
-        .map(|(backend, activity)| Engine { backend, activity })
-        .collect()
+        .map(|(backend, activity)| Engine { backend, activity });
+    Some(not_idle.collect())
+}
+
+fn is_drained(pool: &Pool, id: &str) -> bool {
+    pool.update_status(id)
+        .is_ok_and(|status| status.phase == UpdatePhase::Drained)
 }
 
 pub(super) fn resume(context: Context<'_>, id: &str, _: &Nothing) -> Result<Response<Answer>, Refusal> {

@@ -23,6 +23,21 @@ async fn r01_one_address_is_one_backend() {
     router.finish().await;
 }
 
+/// A lease on an engine behind TLS says so: who takes the URL of a lease must not speak plain text to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_keeps_the_scheme_of_its_engine() {
+    let router = Router::start().await;
+    let body = json!({"backends": [{"address": "https://127.0.0.1:1", "capacity": 1.0}]});
+    router.post("/backends", body).await.ok();
+    router.attach("s", "o").await;
+    let lease = router.acquire(1, json!({})).await.ok();
+    assert_eq!(
+        (&lease["url"], &lease["authority"]),
+        (&json!("https://127.0.0.1:1"), &json!("127.0.0.1:1"))
+    );
+    router.finish().await;
+}
+
 /// A list is registered whole or not at all; another capacity needs `replace` (R02, R08).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r02_a_list_is_atomic() {

@@ -6,7 +6,7 @@ use router_core::pool::PoolConfig;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// A path for one test: a socket's path is at most 107 bytes long.
 fn path(name: &str) -> PathBuf {
@@ -82,6 +82,22 @@ async fn who_may_call() {
     let anonymous = authorised.replace("authorization: Bearer sesame\r\n", "");
     assert_eq!(ask(&path, &authorised).await.0, 200);
     assert_eq!(ask(&path, &anonymous).await.0, 401);
+    router.finish().await;
+}
+
+/// Where the port has more clients than there is room for, those are told to give way; the socket goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_at_the_port() {
+    let (router, path) = start("crowd", |config| config.limits.max_clients = Some(0)).await;
+    let mut refused = TcpStream::connect(router.plane.local_addr()).await.expect("accepted");
+    let request = router.request("GET", "", None);
+    refused.write_all(request.as_bytes()).await.expect("written");
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.contains("too_many_connections"), "{answer}");
+    for _ in 0..3 {
+        assert_eq!(ask(&path, &request).await.0, 200);
+    }
     router.finish().await;
 }
 

@@ -64,6 +64,9 @@ def error_middleware(roles: Sequence[str]) -> Middleware:
             return _other_method(request, ", ".join(sorted(error.allowed_methods)))
         except web.HTTPException as error:
             return error_response(request, error.status, "invalid_request", error.reason)
+        except ConnectionResetError:
+            # The client has left while it sent its request: nobody is there to be answered, and nothing failed here.
+            raise
         except Exception:
             logger.exception("request failed", method=request.method, path=_shown(request.path))
             message = "the control app failed on this request; its log has the cause"
