@@ -143,8 +143,8 @@ pub(crate) struct Backend {
     pub(crate) weights: Weights,
     /// Whether it ran the published version when the update in progress began, and was not heard to differ since.
     pub(crate) is_in_update: bool,
-    /// Its engine named its version itself when it was last asked.
-    pub(crate) names_version: bool,
+    /// The version that its engine named when it was last asked.
+    pub(crate) named_version: Option<u64>,
     /// On the active clock, when an execution was last heard of, or begun on an idle backend.
     pub(crate) heard: Duration,
     /// Until when it is warming up.
@@ -268,7 +268,7 @@ impl Membership {
             output_tokens: 0,
             weights: Weights::Unknown,
             is_in_update: false,
-            names_version: false,
+            named_version: None,
             heard: Duration::ZERO,
             ramp_end: Timestamp::ZERO,
             probe_seq: 0,

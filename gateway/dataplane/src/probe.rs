@@ -105,8 +105,16 @@ struct Finding {
     alive: bool,
     /// What it proves: a refused generation proves no more than that somebody answers.
     kind: ProbeKind,
-    /// What it named as its version, if it was asked and answered.
-    weight_version: Option<Option<u64>>,
+    weights: Told,
+}
+
+/// What an engine said of its weights.
+enum Told {
+    /// It was not asked, or did not answer.
+    Nothing,
+    /// It answered, and named no version.
+    Unnamed,
+    Version(u64),
 }
 
 /// `published`: what was when the probe began. Weights told before a publication say nothing after it.
@@ -135,12 +143,13 @@ async fn examine(
     };
     upstreams.shared().with(|pool, now| {
         let is_current = pool.finish_probe(&probe, finding.alive, now);
-        if let Some(version) = finding.weight_version
-            && is_current
-            && published.is_some()
-            && pool.published() == published
-        {
-            pool.note_named_version(probe.backend, version, now);
+        let named = match finding.weights {
+            Told::Nothing => return,
+            Told::Unnamed => None,
+            Told::Version(version) => Some(version),
+        };
+        if is_current && published.is_some() && pool.published() == published {
+            pool.note_named_version(probe.backend, named, now);
         }
     });
 }
@@ -149,21 +158,25 @@ async fn examine(
 async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
     let mark = upstream.heard_mark();
     let call = upstream.ask(Method::GET, "/model_info", Outgoing::empty(), plane.engine_key.as_ref());
-    let (alive, weight_version) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
+    let (alive, weights) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(reply)) => {
             upstream.note_answer(ProbeKind::Liveness, reply.status);
-            let version = reply.status.is_success().then(|| version_in(&reply.body));
-            (!reply.status.is_server_error(), version)
+            let told = if reply.status.is_success() {
+                version_in(&reply.body).map_or(Told::Unnamed, Told::Version)
+            } else {
+                Told::Nothing
+            };
+            (!reply.status.is_server_error(), told)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,
-        Ok(Err(NoAnswer::Silent | NoAnswer::Refused)) => (false, None),
+        Ok(Err(NoAnswer::Silent | NoAnswer::Refused)) => (false, Told::Nothing),
         // Too busy to answer, but it is generating.
-        Err(_) => (upstream.heard_since(mark), None),
+        Err(_) => (upstream.heard_since(mark), Told::Nothing),
     };
     Some(Finding {
         alive,
         kind: ProbeKind::Liveness,
-        weight_version,
+        weights,
     })
 }
 
@@ -182,7 +195,7 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     let finding = |alive, kind| Finding {
         alive,
         kind,
-        weight_version: None,
+        weights: Told::Nothing,
     };
     if let Some(Ok(Ok(reply))) = answer {
         upstream.note_answer(ProbeKind::Generate, reply.status);

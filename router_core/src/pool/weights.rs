@@ -42,10 +42,10 @@ impl Pool {
             return;
         }
         let target = self.backends.at_mut(backend.slot());
-        let named_before = std::mem::replace(&mut target.names_version, version.is_some());
+        let before = std::mem::replace(&mut target.named_version, version);
         if let Some(version) = version {
             self.report_weights(backend, version, false, now);
-        } else if named_before && target.weights != Weights::Tainted {
+        } else if before.is_some() && target.weights != Weights::Tainted {
             target.is_in_update = false;
             self.set_weights(backend.slot(), Weights::Unknown);
         }
