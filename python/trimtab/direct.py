@@ -210,7 +210,8 @@ class DirectClient:
         except (StaleDiscovery, NotDirect):
             check_direct(await asyncio.to_thread(self._feed.refresh), route)
         router = await self._router(route.model)
-        async with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
+        rid = request.request_ids or None
+        async with router.lease(request.session, wait=wait, expect_version=expect_version, rid=rid) as lease:
             try:
                 await self._confirm(route, lease)
             except BaseException:

@@ -211,7 +211,8 @@ class SyncDirectClient:
         except (StaleDiscovery, NotDirect):
             check_direct(self._feed.refresh(), route)
         router = self._router(route.model)
-        with router.lease(request.session, wait=wait, expect_version=expect_version) as lease:
+        rid = request.request_ids or None
+        with router.lease(request.session, wait=wait, expect_version=expect_version, rid=rid) as lease:
             try:
                 self._confirm(route, lease)
             except BaseException:

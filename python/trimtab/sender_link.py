@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,7 @@ class AcquireRequest:
     wait_s: float
     exclude: Sequence[str]
     expect_version: int | None
+    rid: str | Sequence[str] | None
 
 
 class SenderLink:
@@ -135,7 +136,12 @@ class SenderLink:
     # Acquiring and settling.
 
     def request(
-        self, session: str | None, wait_s: float, exclude: Sequence[str], expect_version: int | None
+        self,
+        session: str | None,
+        wait_s: float,
+        exclude: Sequence[str],
+        expect_version: int | None,
+        rid: str | Sequence[str] | None,
     ) -> AcquireRequest:
         """A request with a number of its own."""
         if not 0 <= wait_s < float("inf"):
@@ -146,7 +152,7 @@ class SenderLink:
         if attachment.numbers.incarnation != incarnation():
             msg = "this client was opened before the process forked: open another one in the child"
             raise RuntimeError(msg)
-        return AcquireRequest(attachment.numbers.take(), session, wait_s, exclude, expect_version)
+        return AcquireRequest(attachment.numbers.take(), session, wait_s, exclude, expect_version, rid)
 
     def acquire(self, request: AcquireRequest) -> Steps[RouterLease]:
         """Asks for a lease, again and again with the same key until the time is over."""
@@ -187,11 +193,13 @@ class SenderLink:
                     return lease
 
     def _acquire_call(self, request: AcquireRequest, epoch: Epoch, wait_s: float) -> Call:
+        rid = request.rid
         body = without_nones(
             seq=request.number,
             session=request.session,
             expect_version=request.expect_version,
             exclude=list(request.exclude),
+            rid=rid if rid is None or isinstance(rid, str) else list(rid),
             **self._identity(epoch),
         )
         waiting = {**body, "wait_ms": int(wait_s * 1000)}
@@ -215,7 +223,7 @@ class SenderLink:
         self._leave_behind(partial(self._give_back, request))
 
     def _give_back(self, request: AcquireRequest) -> Steps[None]:
-        at_once = AcquireRequest(request.number, request.session, 0.0, request.exclude, request.expect_version)
+        at_once = replace(request, wait_s=0.0)
         try:
             lease = yield from self._acquire(at_once)
         except RouterUnreachable:

@@ -149,6 +149,7 @@ class SyncRouterClient:
         wait: float = 0,
         exclude: Sequence[str] = (),
         expect_version: int | None = None,
+        rid: str | Sequence[str] | None = None,
     ) -> SyncRouterLeaseContext:
         """The right to run one execution; use it with ``with``.
 
@@ -157,10 +158,13 @@ class SyncRouterClient:
             wait: Seconds to wait for what can be waited for: a fence, an update, capacity, a backend.
             exclude: Ids of backends already tried for this execution.
             expect_version: The only weight version it may be granted under.
+            rid: The id under which the engine will know the request (of a batch, all ids). In a pool that resolves, the
+                router aborts by it when nobody learns how the execution ended. Of fixed length and used once.
 
         Raises (on entry):
             NoEligibleBackend, AtCapacity, Fenced, NotServing, VersionNotAcked: What it waited for, after ``wait``.
             PoolFailed, PoolClosed, StaleRequest, SessionClosed, TooManyWaiters: Waiting is in vain.
+            InvalidRequest: ``rid`` could begin the ids of others.
             RouterUnreachable: No answer within the retry horizon.
             RouterRestarted: Another process acquires as this sender; open a client under another name.
 
@@ -171,7 +175,7 @@ class SyncRouterClient:
                 same; the settlement is sent later.
         """
         return SyncRouterLeaseContext(
-            self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version)
+            self._link, self._opened(), partial(self._link.request, session, wait, exclude, expect_version, rid)
         )
 
     def close_session(self, session: str) -> tuple[bool, int]:

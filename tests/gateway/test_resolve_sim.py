@@ -14,7 +14,7 @@ import pytest
 from tests.support.sglang_traffic import greedy
 from tests.support.trajectories import call, everywhere
 from tests.support.waiting import wait_until
-from trimtab import DrainTimeout, Pool, RouterAdmin
+from trimtab import DrainTimeout, InvalidRequest, Pool, RouterAdmin, RouterClient
 from trimtab_gateway import EngineConfig, Gateway, GatewayConfig, ModelConfig, RoleConfig
 from trimtab_manager.sim import SimConfig, running_engine
 
@@ -86,6 +86,24 @@ async def test_an_execution_that_was_given_up_is_lost_and_never_replayed(bench: 
     assert (bench.in_flight(), bench.taken()) == (0, 1)
     assert bench.pool.unresolved() == []
     assert bench.pool.statistics().state == "serving"
+
+
+async def test_a_client_of_the_lease_api_names_its_request(bench: Bench) -> None:
+    """Its end is unknown while the engine runs it for a caller who still listens: it is aborted by the id of the lease."""
+    rid = uuid4().hex
+    async with RouterClient(bench.gateway.url, sender="rollout/0", owner="train") as router:
+        async with router.lease(rid=rid) as lease:
+            body = {**greedy((1, 2), 2000), "rid": rid}
+            listening = asyncio.ensure_future(bench.http.post(lease.url + "/generate", json=body))
+            await wait_until(lambda: bench.in_flight() == 1, "it runs")
+            lease.settle("ambiguous")
+        await wait_until(lambda: outcomes(bench.pool) == {"lost": 1}, "it is lost")
+        assert bench.in_flight() == 0
+        async with await listening as answer:
+            assert (await answer.json())["meta_info"]["finish_reason"]["type"] == "abort"
+        with pytest.raises(InvalidRequest, match="a1"):
+            async with router.lease(rid="a1"):
+                pass
 
 
 @pytest.mark.slow
