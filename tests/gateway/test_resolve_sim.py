@@ -89,7 +89,7 @@ async def test_an_execution_that_was_given_up_is_lost_and_never_replayed(bench: 
 
 
 async def test_a_client_of_the_lease_api_names_its_request(bench: Bench) -> None:
-    """Its end is unknown while the engine runs it for a caller who still listens: it is aborted by the id of the lease."""
+    """Its end is unknown while the engine runs it for a caller who listens: it is aborted by the id of the lease."""
     rid = uuid4().hex
     async with RouterClient(bench.gateway.url, sender="rollout/0", owner="train") as router:
         async with router.lease(rid=rid) as lease:
