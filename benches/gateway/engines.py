@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import uvloop
 
-from benches.gateway.tools import program
+from benches.gateway import nginx
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,26 +23,13 @@ EVENTS = 64
 EVENT_BYTES = 200
 PACE_S = 0.002
 
-_NGINX = """
-daemon off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log stderr error;
-events {{ worker_connections 16384; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  client_body_buffer_size 1m; client_max_body_size 64m;
-  keepalive_requests 1000000000; keepalive_timeout 1h; tcp_nodelay on;
+_SERVER = """
   default_type application/json;
   server {{
 {listen}
     location = /generate {{ return 200 '{answer}'; }}
     location / {{ return 200 '{info}'; }}
-  }}
-}}
-"""
+  }}"""
 # What routers ask of an engine before they take it in.
 _INFO = (
     '{"status":"ok","model_path":"tiny","served_model_name":"tiny","id":"tiny","object":"list","data":[{"id":"tiny"}]}'
@@ -54,9 +41,7 @@ def nginx_command(ports: Sequence[int], folder: Path) -> list[str]:
     meta = '"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":64,"prompt_tokens":256}}'
     answer = '{"text":"' + "y" * (ANSWER_BYTES - len(meta) - 11) + '",' + meta
     listen = "\n".join(f"    listen 127.0.0.1:{port} backlog=4096;" for port in ports)
-    config = folder / "engines.conf"
-    config.write_text(_NGINX.format(folder=folder, listen=listen, answer=answer, info=_INFO))
-    return [program("nginx"), "-c", str(config), "-p", str(folder)]
+    return nginx.command(folder, _SERVER.format(listen=listen, answer=answer, info=_INFO))
 
 
 def _chunk(data: bytes) -> bytes:

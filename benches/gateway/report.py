@@ -70,7 +70,8 @@ def goals(results: Results, baseline_mib: float) -> str:
         for connections in (1, 16, 64, 256):
             cell = Cell(64, connections, size)
             if cell in results:
-                what = f"at most {bound} x haproxy at {size // 1024} kB, {connections} connections"
+                clients = "1 connection" if connections == 1 else f"{connections} connections"
+                what = f"at most {bound} x haproxy at {size // 1024} kB, {clients}"
                 row(what, _ratio(results[cell], "trimtab", "haproxy"), bound)
     for size, bound in ((2048, 5.0), (65536, 15.0)):
         cell = Cell(64, 64, size)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from benches.gateway import nginx
 from benches.gateway.tools import install, program
 
 if TYPE_CHECKING:
@@ -71,33 +72,18 @@ def _rust_peer(
 
 
 _NGINX = """
-daemon off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log stderr error;
-events {{ worker_connections 16384; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  client_body_buffer_size 1m; client_max_body_size 64m;
-  keepalive_requests 1000000000; keepalive_timeout 1h; tcp_nodelay on;
   upstream engines {{ least_conn; {servers} keepalive 1024; keepalive_requests 1000000000; keepalive_timeout 1h; }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     location / {{
       proxy_pass http://engines; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off;
     }}
-  }}
-}}
-"""
+  }}"""
 
 
 def _nginx(place: Place, engines: Sequence[int]) -> list[str]:
-    config = place.folder / "nginx.conf"
     servers = " ".join(f"server 127.0.0.1:{engine};" for engine in engines)
-    config.write_text(_NGINX.format(folder=place.folder, port=place.port, servers=servers))
-    return [program("nginx"), "-c", str(config), "-p", str(place.folder)]
+    return nginx.command(place.folder, _NGINX.format(port=place.port, servers=servers))
 
 
 _HAPROXY = """
