@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 
 CONNECTIONS = 32
 SESSIONS = 64
@@ -52,8 +53,8 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-class Connection:
-    """A sender on its connection.
+class Connection(ABC):
+    """A sender on its connection; how it sends its calls is its kind's.
 
     Attributes:
         pairs: How many pairs have ended.
@@ -80,8 +81,9 @@ class Connection:
             raise AnswerError(answer.decode(errors="replace"))
         self._answered(answer, end)
 
+    @abstractmethod
     def _answered(self, answer: bytes, end: int) -> None:
-        raise NotImplementedError
+        """Count what ``answer``, whose head ends at ``end``, has ended, and send the next message."""
 
     def _acquire(self, seq: int, settled: int) -> bytes:
         """The body of an acquire: what is below ``settled`` needs no record any more."""

@@ -6,12 +6,15 @@
 //! only.
 #![expect(clippy::print_stdout, reason = "an example that reports to a person")]
 
+mod support;
+
 use dataplane::{Config, RoleConfig, SharedPool};
 use router_core::membership::BackendSpec;
 use router_core::pool::PoolConfig;
 use router_core::sender::Attach;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use support::data_plane_cpu;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -47,19 +50,6 @@ fn main() {
         f64::from(total) / wall.as_secs_f64(),
     );
     plane.shutdown(Duration::from_secs(1));
-}
-
-/// CPU time of all threads of the data plane: it has one.
-fn data_plane_cpu() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    tasks
-        .filter_map(Result::ok)
-        .map(|task| task.path())
-        .filter(|task| read(task.join("comm")).starts_with("trimtab-data"))
-        .filter_map(|task| read(task.join("schedstat")).split(' ').next()?.parse().ok())
-        .map(Duration::from_nanos)
-        .sum()
 }
 
 /// `count` leases on all connections together; the numbers of the requests begin above `first`.

@@ -4,11 +4,14 @@
 //! is counted (from the kernel's scheduler statistics), so the clients' share does not matter. Linux only.
 #![expect(clippy::print_stdout, reason = "an example that reports to a person")]
 
+mod support;
+
 use dataplane::{Config, RoleConfig, SharedPool};
 use router_core::membership::BackendSpec;
 use router_core::pool::PoolConfig;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use support::data_plane_cpu;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -43,19 +46,6 @@ fn main() {
         );
     }
     plane.shutdown(Duration::from_secs(1));
-}
-
-/// CPU time of all threads of the data plane.
-fn data_plane_cpu() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    tasks
-        .filter_map(Result::ok)
-        .map(|task| task.path())
-        .filter(|task| read(task.join("comm")).starts_with("trimtab-data"))
-        .filter_map(|task| read(task.join("schedstat")).split(' ').next()?.parse().ok())
-        .map(Duration::from_nanos)
-        .sum()
 }
 
 async fn load(target: SocketAddr, connections: usize, requests: usize, stream: bool) {

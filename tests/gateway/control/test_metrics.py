@@ -229,7 +229,7 @@ async def test_loops_are_watched(serve: Start) -> None:
     lags = served.gateway.statistics().loop_lags
     await wait_until(lambda: lags["control"].cumulative[-1] > 0, "a first measurement")
     before = lags["control"].sum_s
-    time.sleep(0.3)  # noqa: ASYNC251 -- what must not happen
+    time.sleep(0.3)  # noqa: ASYNC251 -- the fault itself: it blocks the control loop, which is to be noticed
     await wait_until(lambda: lags["control"].sum_s > before + 0.1, "the lag to be counted")
     found = await scrape(served)
     for loop in ("control", "data"):

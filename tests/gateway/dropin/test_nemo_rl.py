@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import requests
+
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.gateway.dropin.conftest import Fleet
 
 PATIENCE_S = 30.0
 PAUSE_S = 0.5
+LOOKS = 12
+"""Probes of two engines: six each, and three that fail take an engine out."""
 
 
 def register(router: str, engine: str) -> float:
@@ -68,6 +73,13 @@ async def test_a_run(fleet: Fleet) -> None:
     for engine in engines:
         await asyncio.to_thread(register, served.url, engine.url)
     await served.eligible(2)
+
+    def probes() -> int:
+        return int(served.gateway.statistics().data_plane["probes_total"])
+
+    def probed_since(before: int, times: int) -> bool:
+        return probes() >= before + times
+
     async with aiohttp.ClientSession() as worker:
 
         async def call(url: str, path: str, body: dict[str, Any] | None = None) -> int:
@@ -84,8 +96,8 @@ async def test_a_run(fleet: Fleet) -> None:
             for engine in engines:
                 assert await call(engine.url, "/flush_cache") == 200
                 assert await call(engine.url, "/release_memory_occupation", {"tags": ["kv_cache", "weights"]}) == 200
-            # Asleep, and looked at several times: still registered, and not taken for dead.
-            await asyncio.sleep(0.3)
+            # Asleep, and looked at more often than a dead engine would be: still registered, and not taken for one.
+            await wait_until(partial(probed_since, probes(), LOOKS), "both engines to be probed several times")
             assert [each["is_healthy"] for each in await served.workers()] == [True, True]
             for engine in engines:
                 assert await call(engine.url, "/resume_memory_occupation", {"tags": ["weights"]}) == 200
