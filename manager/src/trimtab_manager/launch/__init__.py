@@ -1,0 +1,1 @@
+"""Launchers: how an engine's processes come to be, and how they end."""
