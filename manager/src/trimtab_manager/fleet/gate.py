@@ -22,6 +22,8 @@ DRAINED = "drained"
 """Somebody wants it out of routing."""
 QUARANTINED = "quarantined"
 """A control call of it failed, and nobody knows what it does."""
+LEAVING = "leaving"
+"""It is being removed."""
 
 
 class BackendGate:
@@ -37,12 +39,13 @@ class BackendGate:
         self._pool = pool
         self._is_held = is_held
         self._backend: Backend | None = None
+        self._is_registered = False
         self._reasons: set[str] = set()
         self._drained = False
 
     @property
     def backend(self) -> Backend | None:
-        """The backend it stands for; None: not registered, or removed."""
+        """The backend it stands for, also when that was removed; None: it was never registered."""
         return self._backend
 
     @property
@@ -53,15 +56,16 @@ class BackendGate:
     def attach(self, backend: Backend) -> None:
         """The engine was registered as ``backend``; what closed the gate before holds from now on."""
         self._backend = backend
+        self._is_registered = True
         self._drained = False
         self.apply()
 
     def remove(self) -> None:
         """Take the incarnation out of the pool at once and for good. Leases on it stay valid until they are settled."""
-        backend, self._backend = self._backend, None
-        if backend is not None:
+        if self._backend is not None and self._is_registered:
+            self._is_registered = False
             with suppress(UnknownBackend):
-                self._pool.remove_backend(backend.id)
+                self._pool.remove_backend(self._backend.id)
 
     def close(self, reason: str = LIFECYCLE) -> None:
         """Grant nothing on the engine. When it has returned, nothing is."""
@@ -75,7 +79,7 @@ class BackendGate:
 
     def outstanding(self) -> int:
         """Leases that are open on the incarnation; 0 when it is not registered."""
-        if self._backend is None:
+        if self._backend is None or not self._is_registered:
             return 0
         if self._drained:
             return self._pool.drain_backend(self._backend.id)
@@ -84,7 +88,7 @@ class BackendGate:
 
     def apply(self) -> None:
         """Make the router do what the reasons ask for; called again when the whole pool is held, or is no more."""
-        if self._backend is None:
+        if self._backend is None or not self._is_registered:
             return
         needed = self._reasons - {LIFECYCLE} if self._is_held() else self._reasons
         if needed and not self._drained:

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from trimtab.errors import TrimtabError
 from trimtab_manager.fleet.replica import READY
 from trimtab_manager.fleet.suspension import Suspensions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from trimtab_manager.engine.clock import Clock
     from trimtab_manager.fleet.events import Events
     from trimtab_manager.fleet.replica import Replica
-    from trimtab_manager.launch.types import Exit
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,7 @@ class Monitor:
 
     def watch(self, replica: Replica) -> None:
         """Watch an engine from now on."""
-        detectors = [self._watch_health(replica)]
-        if replica.handle is not None:
-            detectors.append(self._watch_process(replica, replica.handle.exited()))
+        detectors = (self._watch_health(replica), self._watch_process(replica))
         self._watches[replica] = tuple(
             asyncio.create_task(detector, name=f"trimtab-manager-watch-{replica.id}") for detector in detectors
         )
@@ -100,8 +97,8 @@ class Monitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch_process(self, replica: Replica, exited: Coroutine[Any, Any, Exit]) -> None:
-        exit_ = await exited
+    async def _watch_process(self, replica: Replica) -> None:
+        exit_ = await replica.handle.exited()
         self._report(replica, Death("process", str(exit_), exit_.evidence))
 
     async def _watch_health(self, replica: Replica) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.errors import InvalidTransition
+from trimtab_manager.fleet.gate import LEAVING
 from trimtab_manager.launch.types import LaunchError
 
 if TYPE_CHECKING:
@@ -79,17 +80,20 @@ class Publication:
             self._log(newcomer)
         self._events.published(topology, why, engines=[newcomer.slot.id for newcomer in newcomers])
 
-    def unpublish(self, slot: Slot, why: str) -> Replica:
-        """Stop new requests to an engine that is to leave, and publish a topology without it. What it runs runs on.
+    def unpublish(self, slots: Sequence[Slot], why: str) -> list[Replica]:
+        """Stop new requests to engines that are to leave, and publish a topology without them. What runs runs on.
 
-        Raises:
-            InvalidTransition: It is not published.
+        Returns:
+            Those that were published.
         """
-        replica = self._taken_out(slot, why)
-        topology = self._registry.publish(self._model, remove=[slot.id])
-        replica.gate.close("leaving")
-        self._events.published(topology, "engine leaves", engines=[slot.id], why=why)
-        return replica
+        present = [slot for slot in slots if slot.replica is not None]
+        leaving = [self._taken_out(slot, why) for slot in present]
+        topology = self._registry.publish(self._model, remove=[replica.id for replica in leaving])
+        for replica in leaving:
+            replica.gate.close(LEAVING)
+        if leaving:
+            self._events.published(topology, "engines leave", engines=[replica.id for replica in leaving], why=why)
+        return leaving
 
     def fence(self, slot: Slot, why: str) -> Replica:
         """Take a dead engine out of the router at once, and publish a topology without it.
@@ -112,7 +116,7 @@ class Publication:
 
     def _register(self, newcomer: Newcomer) -> None:
         replica = newcomer.replica
-        if replica.handle is not None and (exit_ := replica.handle.exit()) is not None:
+        if (exit_ := replica.handle.exit()) is not None:
             raise LaunchError(f"engine {replica.id} died before it could be published: {exit_}\n{exit_.evidence}")
         backend = self._pool.add_backend(
             replica.url, replica.capacity, id=replica.id, weight_version=newcomer.version

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trimtab.errors import InvalidTransition
 from trimtab_manager.fleet.registry import PublishedEngine
 
 if TYPE_CHECKING:
+    from trimtab._core import Backend
     from trimtab.spec import EngineGroupSpec
     from trimtab_manager.engine.client import EngineClient
     from trimtab_manager.engine.sglang import SGLangEngine
@@ -28,7 +30,8 @@ class Replica:
         client: Control calls.
         engine: Its state machine.
         gate: Its place in the router.
-        handle: Its processes; None: somebody else's.
+        handle: Its processes.
+        is_ours: Whether the manager may pause, update and end it.
     """
 
     id: str
@@ -37,12 +40,24 @@ class Replica:
     client: EngineClient
     engine: SGLangEngine
     gate: BackendGate
-    handle: EngineHandle | None
+    handle: EngineHandle
+    is_ours: bool
 
     @property
     def state(self) -> str:
         """What its state machine says, in a word."""
         return self.engine.state.name
+
+    @property
+    def backend(self) -> Backend:
+        """Its incarnation in the router.
+
+        Raises:
+            InvalidTransition: It was never registered.
+        """
+        if (backend := self.gate.backend) is None:
+            raise InvalidTransition(f"engine {self.id} is not registered yet")
+        return backend
 
     @property
     def url(self) -> str:

@@ -22,6 +22,7 @@ def launch_request(
     *,
     engine_id: str,
     generation: int,
+    url: str | None,
     deadline_s: float,
     api_key: str | None,
 ) -> LaunchRequest:
@@ -32,12 +33,14 @@ def launch_request(
         group: Its group.
         engine_id: The slot's id.
         generation: Number of the incarnation.
+        url: Where it runs already; None: it is started.
         deadline_s: Seconds until it must be ready.
         api_key: The key that it asks for.
     """
     return LaunchRequest(
         engine_id=engine_id,
         generation=generation,
+        url=url,
         engine=group.engine,
         model_path=model.model_path,
         served_model_name=model.name,
