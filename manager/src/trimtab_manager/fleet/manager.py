@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import InvalidRequest, ModelRequired, UnknownModel, UnknownPool
+from trimtab.fleet import TopologyCount
 from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.engine.types import MEMORY_TAGS
@@ -126,6 +127,12 @@ class InferenceManager:
         """
         self._role(role)
         return self._registries[role].topology
+
+    def topology_count(self) -> TopologyCount:
+        """How often each role's engines changed, for a gateway that shows it."""
+        return TopologyCount(
+            self.epoch, {name: registry.topology.revision for name, registry in self._registries.items()}
+        )
 
     def view(self) -> tuple[RoleView, ...]:
         """Everything at this moment."""
