@@ -169,7 +169,7 @@ class Broadcaster:
             result, problem = None, None
             try:
                 result = work()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - torch raises what it likes; all of it means the same here
                 text = f"{type(error).__name__}: {error}".splitlines()[0]
                 problem = BroadcastError(f"rank 0 of group {self._group_name} failed: {text}")
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits

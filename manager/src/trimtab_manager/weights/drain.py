@@ -25,12 +25,15 @@ Running = Literal["abort", "wait"]
 
 POLL_S, LONGEST_POLL_S = 0.001, 0.05
 ABORT_GAP_S, LONGEST_ABORT_GAP_S = 0.05, 1.0
+CALL_S, CALLS = 5.0, 8
+"""Seconds for one call to an engine, and how many of them the deadline must leave room for."""
+
 LOST_AFTER = 3
 """Calls in a row that an engine leaves unanswered before it counts as lost."""
 
 
 async def drain(
-    scope: UpdateScope, update_id: str, rows: Sequence[Row], running: Running, deadline_s: float, call_s: float
+    scope: UpdateScope, update_id: str, rows: Sequence[Row], running: Running, *, deadline_s: float
 ) -> None:
     """Return when nothing is outstanding.
 
@@ -40,13 +43,14 @@ async def drain(
         rows: Its engines. One that answers no abort fails, and is condemned, so that what hangs in it ends.
         running: ``abort`` or ``wait``.
         deadline_s: Seconds until ``DrainTimeout``.
-        call_s: Seconds for one call to an engine.
 
     Raises:
         DrainTimeout: The message names the oldest blockers.
         PoolFailed, PoolClosed: The pool is over.
     """
-    aborting = asyncio.ensure_future(_abort(scope, rows, call_s)) if running == "abort" else None
+    aborting = (
+        asyncio.ensure_future(_abort(scope, rows, min(CALL_S, deadline_s / CALLS))) if running == "abort" else None
+    )
     at_s = asyncio.get_running_loop().time() + deadline_s
     poll_s = POLL_S
     try:
@@ -65,7 +69,9 @@ def _drained(pool: Pool, update_id: str, deadline_s: float, at_s: float) -> bool
     # A pool that was told can end the update by a publication only, and this one has no version to go back to.
     status = pool.update_status(update_id)
     if status.phase == "quiescing" and left_s(at_s) <= LONGEST_POLL_S:
-        raise DrainTimeout(f"update {update_id}: {status.outstanding} executions are outstanding after {deadline_s:g} s")
+        raise DrainTimeout(
+            f"update {update_id}: {status.outstanding} executions are outstanding after {deadline_s:g} s"
+        )
     return status.phase != "quiescing"
 
 

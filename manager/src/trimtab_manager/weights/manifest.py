@@ -73,11 +73,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise InvalidRequest(f"no safetensors file of {folder} can be read here: {advice}")
     found: dict[str, TensorSpec] = {}
     for file in files:
-        try:
-            with file.open("rb") as stream:
-                found.update(_head(stream))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidRequest(f"{file} is not a safetensors file ({error}): {advice}") from error
+        found.update(_head(file, advice))
     return found
 
 
@@ -116,7 +112,15 @@ def _listed(what: str, names: list[str], most: int = 5) -> str:
     return f"{len(names)} {what}: {', '.join(names[:most])}{more}"
 
 
-def _head(stream: BinaryIO) -> dict[str, TensorSpec]:
+def _head(file: Path, advice: str) -> dict[str, TensorSpec]:
+    try:
+        with file.open("rb") as stream:
+            return _parse(stream)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidRequest(f"{file} is not a safetensors file ({error}): {advice}") from error
+
+
+def _parse(stream: BinaryIO) -> dict[str, TensorSpec]:
     size = int.from_bytes(stream.read(8), "little")
     if not 0 < size <= MAX_HEADER_BYTES:
         raise ValueError(f"its head claims {size} bytes")

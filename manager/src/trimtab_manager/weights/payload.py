@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trimtab.errors import InvalidRequest
@@ -24,14 +24,10 @@ def pairs(tensors: NamedTensors) -> list[Pair]:
     Raises:
         InvalidRequest: Something is no tensor, or a name comes twice.
     """
-    found: Iterable[Pair]
-    if isinstance(tensors, Mapping):
-        found = tensors.items()
-    else:
-        found = tensors() if isinstance(tensors, Callable) else tensors  # type: ignore[arg-type]  # an ABC of callables
-    listed = list(found)
+    given = tensors() if callable(tensors) else tensors
+    listed: list[tuple[Any, Any]] = list(given.items() if isinstance(given, Mapping) else given)
     for name, tensor in listed:
-        if not (isinstance(name, str) and hasattr(tensor, "element_size") and hasattr(tensor, "shape")):
+        if not isinstance(name, str) or not hasattr(tensor, "element_size"):
             raise InvalidRequest(f"{name!r} must be a name with a torch.Tensor, got {type(tensor).__name__}")
     names = {name for name, _ in listed}
     if len(names) != len(listed):

@@ -40,7 +40,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what is no plan."""
-        if isinstance(self.version, bool) or not isinstance(self.version, int) or self.version < 0:
+        if type(self.version) is not int or self.version < 0:  # a bool is no version
             raise InvalidRequest(f"version must be a whole number, not negative, got {self.version!r}")
         if self.flush not in ("flush", "keep"):
             raise InvalidRequest(f"flush must be 'flush' or 'keep', got {self.flush!r}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trimtab_manager.weights.scope import Member
 
 Status = Literal["ok", "error", "timeout"]
-Transfer = Literal["none", "refused", "unknown", "done"]
+Outcome = Literal["none", "refused", "unknown", "done"]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Row:
     """
 
     member: Member
-    transfer: Transfer = "none"
+    transfer: Outcome = "none"
     paused: bool = False
     status: Status = "ok"
     step: str | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from trimtab_manager.weights.manifest import Manifest
 
-NamedTensors = Union[Mapping[str, Any], Iterable[tuple[str, Any]], Callable[[], Iterable[tuple[str, Any]]]]
+NamedTensors = Mapping[str, Any] | Iterable[tuple[str, Any]] | Callable[[], Iterable[tuple[str, Any]]]
 """Names with ``torch.Tensor``s: a mapping, an iterable of pairs, or a function that gives such an iterable."""
 
 BUCKET_BYTES = 512 * 1024 * 1024
@@ -95,7 +95,7 @@ class Label:
     """No transfer: whoever gives this knows that the engines run these weights already. Nothing is aborted."""
 
 
-Source = Union[FromDisk, Tensors, Distributed, Label]
+Source = FromDisk | Tensors | Distributed | Label
 
 
 def check_bucket(bucket_bytes: int) -> None:

@@ -42,7 +42,9 @@ class Steps:
 
     async def idle(self) -> None:
         """Every engine itself says that nothing runs."""
-        await fan_out("idle", self._rows, lambda row, at_s: confirm_idle(row.member.client, at_s), self._deadlines.idle_s)
+        await fan_out(
+            "idle", self._rows, lambda row, at_s: confirm_idle(row.member.client, at_s), self._deadlines.idle_s
+        )
 
     async def prime(self) -> None:
         """Have the old weights compute KV cache of a prompt that nobody else sends."""
@@ -63,7 +65,7 @@ class Steps:
         await fan_out("pause", self._rows, pause, self._deadlines.pause_s)
 
     async def flush(self) -> None:
-        """Empty the KV caches. A refusal is asked again with growing gaps; who goes on refusing is named with its queue."""
+        """Empty the KV caches. Who refuses is asked again with growing gaps, and at last named with its queue."""
 
         async def flush(row: Row, at_s: float) -> None:
             client, tries = row.member.client, 0
@@ -114,8 +116,11 @@ class Steps:
         for row in self._rows:
             if row.well and not (has_majority and found[row.id] == counts[0][0]):
                 spread = ", ".join(f"{count} x {checksum[:12]}" for checksum, count in counts)
-                row.fail("checksums", "error", f"engine {row.id}: its weights have the checksum {found[row.id][:12]}, of"
-                         f" all engines: {spread}")
+                row.fail(
+                    "checksums",
+                    "error",
+                    f"engine {row.id}: its weights have the checksum {found[row.id][:12]}, of all engines: {spread}",
+                )
 
     async def resume(self, everyone: Sequence[Row]) -> None:
         """End every pause that is, or may be. Those that are lost are asked, too, but nobody waits for them long."""

@@ -1,10 +1,10 @@
-"""One update: from the fence to the publication, and back to order on every way out.
+r"""One update: from the fence to the publication, and back to order on every way out.
 
 The order, and who may fail where::
 
     begin_update   nothing is granted from here on                                the pool
     drain          running requests end: aborted, or waited for                   DrainTimeout ends the update
-    idle           engines say so themselves, twice                            \\
+    idle           engines say so themselves, twice                            \
     prime          a probe prompt enters their KV caches                        |
     pause          their own gates close                                        |  an engine that fails or is late in
     transfer       the new weights and their label                              |  one of these takes part no more
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ABORT_CALL_S = 5.0
-
 
 class Transaction:
     """One update of one pool.
@@ -85,17 +83,15 @@ class Transaction:
         disturbance: BaseException | None = None
         try:
             await self._bring()
-        except BaseException as error:  # an update must be ended whatever happens, and the caller learns of it
+        except BaseException as error:  # noqa: BLE001 - it must be ended whatever happens, and the caller learns of it
             disturbance = error
-        await unharmed(self._settle(disturbance is None))
-        return disturbance
+        cancelled = await unharmed(self._settle(disturbance is None))
+        return disturbance or cancelled
 
     async def _bring(self) -> None:
         plan, steps, deadlines = self._plan, self._steps, self._plan.deadlines
-        call_s = min(ABORT_CALL_S, deadlines.drain_s / 4)
-        await self._timed(
-            "drain", drain(self._scope, plan.id, self._rows, plan.running, deadlines.drain_s, call_s)
-        )
+        draining = drain(self._scope, plan.id, self._rows, plan.running, deadline_s=deadlines.drain_s)
+        await self._timed("drain", draining)
         if self._transfer.touches:
             await self._timed("idle", steps.idle())
             if plan.flush == "flush":
@@ -130,38 +126,44 @@ class Transaction:
         for row in self._rows:
             if row.transfer == "done":
                 continue
-            if row.transfer == "unknown" and self._transfer.label_proves and self._label_is_new[row.id]:
+            if row.transfer == "unknown" and self._label_tells(row):
                 row.give_benefit_of_the_doubt()
             else:
                 how = "got no new weights" if is_complete else "got no new weights before the update was broken off"
                 row.fail("transfer", "error", f"engine {row.id} {how}")
 
+    def _label_tells(self, row: Row) -> bool:
+        transfer = self._transfer
+        return transfer.label_proves and (self._label_is_new[row.id] or not transfer.touches)
+
     async def _conclude(self) -> None:
         scope, plan = self._scope, self._plan
-        pool = scope.pool
         confirmed = [row for row in self._rows if row.confirmed]
-        for row in self._rows:
-            if row.confirmed:
-                pool.report_weights(row.member.backend, plan.version, reloaded=self._transfer.complete)
-            elif confirmed or not row.intact or row.paused:
-                pool.taint_backend(row.member.backend)
+        self._tell_what_runs(confirmed)
         try:
-            pool.end_server_pause(plan.id)
+            scope.pool.end_server_pause(plan.id)
             if confirmed:
-                pool.publish(plan.id, plan.version, epoch=plan.epoch)
+                scope.pool.publish(plan.id, plan.version, epoch=plan.epoch)
                 self.published = plan.version
-                if plan.epoch is not None:  # the count began anew: what engines said before does not count
-                    for row in confirmed:
-                        pool.report_weights(row.member.backend, plan.version, reloaded=self._transfer.complete)
+                self._report(confirmed)  # a new count of versions forgot what engines said before
             else:
                 self._go_back()
-        except TrimtabError as error:
+        except TrimtabError as error:  # somebody else failed or closed the pool: nothing is routable by it any more
             for row in confirmed:
                 row.fail("publish", "error", str(error))
-            self.published = None
         for row in self._rows:
             if row.paused:
                 await scope.condemn(row.id, f"it could not be resumed after update {plan.id}: {row.error}")
+
+    def _tell_what_runs(self, confirmed: Sequence[Row]) -> None:
+        self._report(confirmed)
+        for row in self._rows:
+            if not row.confirmed and (confirmed or not row.intact or row.paused):
+                self._scope.pool.taint_backend(row.member.backend)
+
+    def _report(self, confirmed: Sequence[Row]) -> None:
+        for row in confirmed:
+            self._scope.pool.report_weights(row.member.backend, self._plan.version, reloaded=self._transfer.complete)
 
     def _go_back(self) -> None:
         pool = self._scope.pool
@@ -169,11 +171,9 @@ class Transaction:
             pool.cancel_update(self._plan.id)
         except InvalidTransition:
             # It was told that nothing is outstanding, and wants to hear which version that was for: the one before.
-            version = pool.weight_version
-            if version is None:
-                pool.fail_update(self._plan.id, "no engine confirmed the first version")
+            if (before := pool.weight_version) is None:
                 raise
-            pool.publish(self._plan.id, version)
+            pool.publish(self._plan.id, before)
 
     async def _timed(self, step: str, work: Awaitable[T]) -> T:
         self.step = step
@@ -184,19 +184,19 @@ class Transaction:
             self.seconds[step] = time.perf_counter() - began
 
 
-async def unharmed(work: Coroutine[None, None, T]) -> T:
-    """Run ``work`` to its end, whoever is cancelled meanwhile; the cancellation is delivered afterwards."""
+async def unharmed(work: Coroutine[None, None, object]) -> asyncio.CancelledError | None:
+    """Run ``work`` to its end, whoever is cancelled meanwhile; the cancellation that came, if any did."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except BaseException:
-            break
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
+        cancelled = await _wait(task) or cancelled
+    task.result()
+    return cancelled
+
+
+async def _wait(task: asyncio.Task[object]) -> asyncio.CancelledError | None:
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError as error:
+        return error
+    return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from trimtab_manager.weights.source import Distributed, FromDisk, Label, Source, Tensors
+from trimtab_manager.weights.source import Distributed, FromDisk, Source, Tensors
 from trimtab_manager.weights.transfer.disk import DiskTransfer
 from trimtab_manager.weights.transfer.label import LabelTransfer
 from trimtab_manager.weights.transfer.tensor import TensorTransfer
@@ -23,13 +23,16 @@ class Transfer(Protocol):
 
     Attributes:
         touches: Whether engines get other weights, so that requests may not run meanwhile and caches are void.
+        label_proves: Whether an engine that names the new version has all of it: the label moves with the weights.
         complete: Whether every tensor is replaced, so that an engine in doubt is whole again.
     """
 
+    touches: ClassVar[bool]
+    label_proves: ClassVar[bool]
+
     @property
-    def touches(self) -> bool: ...
-    @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        """See above."""
 
     async def prepare(self, members: Sequence[Member]) -> None:
         """Everything that can be refused before anybody is disturbed.
@@ -56,5 +59,4 @@ def transfer_of(source: Source) -> Transfer:
         from trimtab_manager.weights.transfer.distributed import DistributedTransfer
 
         return DistributedTransfer(source)
-    assert isinstance(source, Label)
     return LabelTransfer()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trimtab_manager.engine.errors import ControlError, Refused, Unreachable
 from trimtab_manager.weights.fan_out import fan_out, left_s
@@ -10,7 +10,7 @@ from trimtab_manager.weights.fan_out import fan_out, left_s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trimtab_manager.weights.rows import Row
+    from trimtab_manager.weights.rows import Outcome, Row
     from trimtab_manager.weights.scope import Member
     from trimtab_manager.weights.source import FromDisk
 
@@ -28,7 +28,8 @@ NOT_FLUSHED = "Weights were updated, but the cache was not flushed"
 class DiskTransfer:
     """One call per engine, which also flushes."""
 
-    touches = True
+    touches: ClassVar[bool] = True
+    label_proves: ClassVar[bool] = True
     complete = True
 
     def __init__(self, source: FromDisk) -> None:
@@ -62,7 +63,7 @@ class DiskTransfer:
         """It holds nothing."""
 
 
-def _what_became(error: ControlError) -> str:
+def _what_became(error: ControlError) -> Outcome:
     if isinstance(error, Unreachable):
         return "none"
     if not isinstance(error, Refused):

@@ -9,18 +9,20 @@ every rank, so tearing down its side makes the calls of the engines fail at once
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from trimtab_manager.engine.errors import ControlError
 from trimtab_manager.weights import payload
 from trimtab_manager.weights.broadcast import Broadcaster, BroadcastError
-from trimtab_manager.weights.fan_out import fan_out, left_s, repeat
+from trimtab_manager.weights.fan_out import fan_out, left_s
 from trimtab_manager.weights.transfer import session
 from trimtab_manager.weights.transfer.checked import checked_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from trimtab_manager.weights.manifest import Manifest
     from trimtab_manager.weights.rows import Row
     from trimtab_manager.weights.scope import Member
     from trimtab_manager.weights.source import Distributed
@@ -31,7 +33,8 @@ DESTROY_S = 10.0
 class DistributedTransfer:
     """init → begin → per bucket: receive and broadcast → end → destroy."""
 
-    touches = True
+    touches: ClassVar[bool] = True
+    label_proves: ClassVar[bool] = False
 
     def __init__(self, source: Distributed) -> None:
         self._source = source
@@ -122,14 +125,12 @@ class DistributedTransfer:
         return all(row.well for row in group)
 
     async def _stream(self, group: list[Row], version: int, flush: bool, at_s: float) -> None:
-        broadcaster = self._broadcaster
-        assert broadcaster is not None
         pending = list(payload.buckets(self._tensors, self._source.bucket_bytes))
         for number, bucket in enumerate(pending):
             is_last = number == len(pending) - 1
             shapes = payload.specs(bucket)
 
-            async def receive(row: Row, at_s: float, shapes: object = shapes, is_last: bool = is_last) -> None:
+            async def receive(row: Row, at_s: float, shapes: Manifest = shapes, is_last: bool = is_last) -> None:
                 await row.member.client.update_from_distributed(
                     names=list(shapes),
                     dtypes=[spec.dtype for spec in shapes.values()],
@@ -141,7 +142,7 @@ class DistributedTransfer:
                     timeout_s=left_s(at_s),
                 )
 
-            await self._together("transfer", group, receive, lambda b=bucket: broadcaster.send(b, left_s(at_s)), at_s)
+            await self._together("transfer", group, receive, partial(self._send, bucket, at_s), at_s)
             if any(not row.well for row in group):
                 return
 
@@ -161,8 +162,7 @@ class DistributedTransfer:
         at_s: float,
     ) -> None:
         """Both sides of a collective. Whoever fails first ends it for all: our side is torn down, theirs then fails."""
-        broadcaster = self._broadcaster
-        assert broadcaster is not None
+        broadcaster = self._sender()
 
         async def call(row: Row, at_s: float) -> None:
             try:
@@ -186,6 +186,14 @@ class DistributedTransfer:
             raise
         await engines
         self._give_up_together(group, step)
+
+    async def _send(self, bucket: Sequence[payload.Pair], at_s: float) -> None:
+        await self._sender().send(bucket, left_s(at_s))
+
+    def _sender(self) -> Broadcaster:
+        if self._broadcaster is None:
+            raise BroadcastError(f"group {self._source.group_name} was torn down")
+        return self._broadcaster
 
     @staticmethod
     def _give_up_together(group: list[Row], step: str) -> None:

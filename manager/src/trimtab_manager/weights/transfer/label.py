@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trimtab_manager.weights.fan_out import fan_out, repeat
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class LabelTransfer:
     """One call per engine, which aborts nothing: SGLang's default would abort every request."""
 
-    touches = False
+    touches: ClassVar[bool] = False
+    label_proves: ClassVar[bool] = True
     complete = False
 
     async def prepare(self, members: Sequence[Member]) -> None:

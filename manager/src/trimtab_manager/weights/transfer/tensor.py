@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trimtab_manager.weights import payload
 from trimtab_manager.weights.fan_out import fan_out, left_s
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class TensorTransfer:
     """Bucket after bucket to all engines at once; only the last one carries the label."""
 
-    touches = True
+    touches: ClassVar[bool] = True
+    label_proves: ClassVar[bool] = False
 
     def __init__(self, source: Tensors) -> None:
         self._source = source
