@@ -33,15 +33,16 @@ def error_response(
     *,
     detail: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
+    retryable: bool = False,
 ) -> web.Response:
     """An error answer; on OpenAI paths the object has the keys that OpenAI clients read."""
-    error: dict[str, Any] = {"code": code, "message": message, "retryable": False}
+    error: dict[str, Any] = {"code": code, "message": message, "retryable": retryable}
     if is_openai(request.path):
         kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
         error |= {"type": kind, "param": None}
     if detail is not None:
         error["detail"] = detail
-    answer_headers = {"x-trimtab-error": code, "x-should-retry": "false", **(headers or {})}
+    answer_headers = {"x-trimtab-error": code, "x-should-retry": str(retryable).lower(), **(headers or {})}
     return json_response({"error": error}, status=status, headers=answer_headers)
 
 
