@@ -11,7 +11,7 @@ from aiohttp import web
 
 from trimtab_gateway.control.access import AccessDenied
 from trimtab_gateway.control.context import json_response
-from trimtab_gateway.control.endpoints import CONTROL, GENERATION, is_openai, listing
+from trimtab_gateway.control.endpoints import CONTROL, FLEET, GENERATION, is_openai, listing
 from trimtab_gateway.log import get_logger
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def _read_away(request: web.Request) -> None:
 def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
     detail = {"roles": list(roles), "endpoints": listing(roles)}
     role, rest = _split_role(request.path)
-    if rest in (*GENERATION, *CONTROL) and role not in roles:
+    if rest in (*GENERATION, *CONTROL, *FLEET) and role not in roles:
         served = ", ".join(roles)
         if role:
             message = f"unknown role {_shown(role)!r}; this gateway serves: {served}"
@@ -119,7 +119,7 @@ def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
 
 def _split_role(path: str) -> tuple[str, str]:
     """``("role", "/endpoint")`` of a path; an endpoint without a role in front has the empty role."""
-    if path in (*GENERATION, *CONTROL):
+    if path in (*GENERATION, *CONTROL, *FLEET):
         return "", path
     role, separator, rest = path.removeprefix("/").partition("/")
     return role, separator + rest

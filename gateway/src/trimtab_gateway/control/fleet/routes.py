@@ -12,6 +12,7 @@ from aiohttp import web
 from trimtab.errors import DrainTimeout, InvalidRequest, NotManaged, TrimtabError
 from trimtab_gateway.control.access import require_admin
 from trimtab_gateway.control.context import json_response
+from trimtab_gateway.control.endpoints import prefixes
 from trimtab_gateway.control.errors import error_response
 from trimtab_gateway.control.fleet.operations import OPERATIONS, Operation
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from trimtab.fleet import FleetControl, OperationResult
 
 _NOT_MANAGED = (
-    "this gateway routes to engines that others manage: it can add and remove them (POST /workers), not pause, update or "
-    "put them to sleep. 'trimtab up' runs a gateway together with its engines' manager"
+    "this gateway routes to engines that others manage: it can add and remove them (POST /workers), not pause, update "
+    "or put them to sleep. 'trimtab up' runs a gateway together with its engines' manager"
 )
 
 
@@ -32,13 +33,12 @@ def add_fleet_routes(app: web.Application, fleet: Callable[[], FleetControl | No
     Args:
         app: The control app.
         fleet: Who carries them out; None: nobody, and every call is refused.
-        roles: Names of the served roles.
+        roles: Names of the served roles. A sole role also answers without its prefix.
     """
-    for role in roles:
+    for prefix, role in prefixes(roles).items():
         for operation in OPERATIONS:
-            app.router.add_post(
-                f"/{role}{operation.path}", partial(_handle, operation=operation, fleet=fleet, role=role)
-            )
+            handler = partial(_handle, operation=operation, fleet=fleet, role=role)
+            app.router.add_post(f"{prefix}{operation.path}", handler)
 
 
 async def _handle(
