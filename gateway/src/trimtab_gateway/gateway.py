@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, final
 
 from trimtab._core import AddressRules, DataPlane, Pool, Role
-from trimtab_gateway.config.adapters import genrm
 from trimtab_gateway.config.types import own_authorities
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from trimtab.fleet import FleetControl
+    from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
 
@@ -173,21 +173,7 @@ def _serve(role: RoleConfig) -> ServedRole:
 
 
 def _create_pool(role: str, model: ModelConfig) -> Pool:
-    pool = Pool(
-        f"{role}/{model.name}",
-        session_ttl_s=model.session_ttl_s,
-        session_cap=model.session_cap,
-        max_concurrent=model.max_concurrent,
-        queue_size=model.queue_size,
-        queue_timeout_s=model.queue_timeout_s,
-        await_version=model.versioned,
-        on_ambiguous=model.on_ambiguous,
-        on_drain_timeout=model.on_drain_timeout,
-        sender_ttl_s=model.sender_ttl_s,
-        recovery=model.recovery,
-        unhealthy_budget_s=model.unhealthy_budget_s,
-        on_unhealthy=model.on_unhealthy,
-    )
+    pool = model.create_pool(f"{role}/{model.name}")
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
     if model.router_url is not None:
@@ -195,12 +181,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
     return pool
 
 
-def _judges(role: RoleConfig) -> dict[str, tuple[str, str | None]]:
-    return {
-        model.name: genrm(model.sampling_defaults, model.chat_template_kwargs)
-        for model in role.models
-        if model.adapter is not None
-    }
+def _judges(role: RoleConfig) -> dict[str, Genrm]:
+    return {model.name: model.genrm for model in role.models if model.adapter is not None}
 
 
 def _start_data_plane(

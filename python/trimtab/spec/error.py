@@ -1,4 +1,4 @@
-"""The one error of this package: a rule that is broken, and where."""
+"""The one error of configurations: a rule that is broken, and where."""
 
 from __future__ import annotations
 
