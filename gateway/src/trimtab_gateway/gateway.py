@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from trimtab.fleet import TopologyCount
+    from trimtab.fleet import FleetControl, TopologyCount
     from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
@@ -55,7 +55,7 @@ class Gateway:
         self.config = config
         self._roles = tuple(_serve(role) for role in config.roles)
         self._topology: Callable[[], TopologyCount] | None = None
-        self._publisher = Publisher(self._fleet)
+        self._publisher = Publisher(self._served)
         self._watch = Watch(self._publisher)
         self._address_rules = AddressRules(config.worker_allow)
         self._workers = Workers(
@@ -65,6 +65,7 @@ class Gateway:
             engine_ca=config.engine_ca,
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
         )
+        self._fleet: FleetControl | None = None
         self._reachability = ReachabilityLog()
         self._loop_lag = LoopLag()
         self._started = time.monotonic()
@@ -94,6 +95,10 @@ class Gateway:
         """
         self._topology = source
 
+    def manage(self, fleet: FleetControl) -> None:
+        """Let ``fleet`` carry out what is asked of the engines (``POST /<role>/pause`` and its kin)."""
+        self._fleet = fleet
+
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""
         counters: dict[str, Any] = {}
@@ -103,7 +108,7 @@ class Gateway:
             lags["data"] = self._data_plane.loop_lag()
         return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started, lags)
 
-    def _fleet(self) -> Fleet:
+    def _served(self) -> Fleet:
         if self._topology is None:
             return Fleet(self._roles)
         count = self._topology()
@@ -113,7 +118,7 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            app = create_app(names, self.statistics, self._watch, self._workers)
+            app = create_app(names, self.statistics, self._watch, self._workers, lambda: self._fleet)
             socket = await resources.enter_async_context(private_server(app))
             self._data_plane = _start_data_plane(self.config, self._roles, socket, self._address_rules)
             resources.push_async_callback(self._stop_data_plane)
