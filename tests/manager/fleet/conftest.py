@@ -15,11 +15,10 @@ from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.fleet import InferenceManager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from trimtab import Pool
     from trimtab_manager.fleet import ModelFleet, Resync, Topology
-    from trimtab_manager.weights import FromDisk
 
 QUICK = ManagerSpec(
     start_deadline_s=10,
@@ -85,7 +84,11 @@ def model_spec(replicas: int = 3, **options: Any) -> InferenceModelSpec:
         name="policy",
         model_path="sim://weights/0",
         engine_groups=(group,),
-        **{"weight_source": "trainer", "elastic_enabled": options.get("weight_source", "trainer") != "static", **options},
+        **{
+            "weight_source": "trainer",
+            "elastic_enabled": options.get("weight_source", "trainer") != "static",
+            **options,
+        },
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -64,10 +64,10 @@ class Bench:
         self.engine = Stub()
         self.monitor.watch(cast("Replica", self.engine))
 
-    def _died(self, replica: Any, death: Death) -> None:
+    def _died(self, replica: object, death: Death) -> None:
         assert replica is self.engine
         self.deaths.append(death)
-        self.monitor.unwatch(replica)
+        self.monitor.unwatch(cast("Replica", replica))
 
     async def periods(self, count: int) -> None:
         """Let so many intervals pass."""
@@ -126,12 +126,17 @@ async def test_b34_a_token_suspends_and_names_its_owner(bench: Bench) -> None:
     """Nobody is asked while any token is out; tokens are given back on every way out."""
     suspensions = bench.monitor.suspensions
     bench.engine.answers = "silence"
-    with pytest.raises(ValueError, match="in the middle"), suspensions.held("update to 7"):
-        with suspensions.held("sleep"):
-            assert suspensions.owners == ("update to 7", "sleep")
-        await bench.periods(10)
-        assert bench.engine.asked == 0
-        raise ValueError("in the middle")
+
+    async def update_that_raises() -> None:
+        with suspensions.held("update to 7"):
+            with suspensions.held("sleep"):
+                assert suspensions.owners == ("update to 7", "sleep")
+            await bench.periods(10)
+            assert bench.engine.asked == 0
+            raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        await update_that_raises()
     assert suspensions.owners == ()
     token = suspensions.take("pause")
     token.release()

@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING
 from trimtab.errors import TrimtabError
 from trimtab_manager.engine.capabilities import probe
 from trimtab_manager.engine.client import EngineClient
-from trimtab_manager.engine.sglang import SGLangEngine
+from trimtab_manager.engine.engine import SGLangEngine
+from trimtab_manager.engine.limits import Limits
 from trimtab_manager.fleet.gate import BackendGate
 from trimtab_manager.fleet.replica import Replica
 from trimtab_manager.fleet.request import launch_request
 from trimtab_manager.launch.types import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from typing import Any
 
     from trimtab._core import Pool
     from trimtab.spec import InferenceModelSpec, ManagerSpec
     from trimtab_manager.engine.clock import Clock
+    from trimtab_manager.engine.states import State
     from trimtab_manager.fleet.events import Events
     from trimtab_manager.fleet.replica import Slot
     from trimtab_manager.launch.types import EngineHandle, Launcher
@@ -41,6 +44,8 @@ class Candidates:
         settings: Deadlines.
         pool: Where they will be registered.
         is_held: Whether the whole pool is held, for their gates.
+        restore: Brings the weights of a waking engine up to date.
+        on_change: Told of every new state of an engine.
         api_key: The key they ask for.
         clock: The time.
         events: The log.
@@ -54,6 +59,8 @@ class Candidates:
         settings: ManagerSpec,
         pool: Pool,
         is_held: Callable[[], bool],
+        restore: Callable[[Replica], Awaitable[None]],
+        on_change: Callable[[Replica, State], None],
         api_key: str | None,
         clock: Clock,
         events: Events,
@@ -63,6 +70,8 @@ class Candidates:
         self._settings = settings
         self._pool = pool
         self._is_held = is_held
+        self._restore = restore
+        self._on_change = on_change
         self._api_key = api_key
         self._clock = clock
         self._events = events
@@ -94,19 +103,16 @@ class Candidates:
         began_s = self._clock.now_s()
         self._events.info("engine starts", engine=slot.id, generation=generation)
         handle = await self._launch(slot, generation)
-        client = EngineClient(
-            handle.url, engine=slot.id, api_key=self._api_key, timeout_s=self._settings.control_timeout_s
-        )
         try:
-            replica = await self._meet(slot, generation, client, handle)
+            replica = await self._meet(slot, generation, handle)
         except BaseException:
-            await self._end(client, handle, self._settings.stop_grace_s)
+            await self._within_limit(handle.stop(0.0), handle, slot.id, 0.0)
             raise
         self._events.info(
             "engine is up",
             engine=slot.id,
             generation=generation,
-            url=client.url,
+            url=replica.url,
             seconds=round(self._clock.now_s() - began_s, 1),
         )
         return replica
@@ -117,27 +123,32 @@ class Candidates:
 
     async def destroy(self, replica: Replica) -> None:
         """End one that lives: what it runs is aborted, its processes are gone. Never raises for it."""
-        try:
-            await replica.engine.shutdown()
-        except TrimtabError as error:
-            self._events.warning(
-                "engine did not stop as it should", engine=replica.id, generation=replica.generation, error=str(error)
-            )
-        await self._end(replica.client, replica.handle, self._settings.stop_grace_s)
+        grace_s = self._settings.stop_grace_s
+        await self._within_limit(replica.engine.shutdown(grace_s), replica.handle, replica.id, grace_s)
 
     async def kill(self, replica: Replica) -> None:
-        """End what is left of one that is dead, hangs, or is beyond understanding: at once. Never raises for it."""
-        await self._end(replica.client, replica.handle, 0.0)
+        """End what is left of one that is dead, hangs, or is beyond understanding: at once. Never raises for it.
 
-    async def _end(self, client: EngineClient, handle: EngineHandle, grace_s: float) -> None:
-        await client.close()
+        Its processes first: nothing is said to an engine that may not listen. Somebody else's engine is let go.
+        """
+        if replica.is_owned:
+            await self._within_limit(replica.handle.stop(0.0), replica.handle, replica.id, 0.0)
+        await self._within_limit(replica.engine.shutdown(0.0), replica.handle, replica.id, 0.0)
+
+    async def _within_limit(
+        self, end: Coroutine[Any, Any, None], handle: EngineHandle, engine: str, grace_s: float
+    ) -> None:
         # A handle that hangs (its host is gone, say) must not hold up who waits for the others.
         limit_s = grace_s + self._settings.stop_grace_s + self._settings.control_timeout_s
         try:
-            await asyncio.wait_for(handle.stop(grace_s), limit_s)
-        except asyncio.TimeoutError:
+            await asyncio.wait_for(end, limit_s)
+        except (TrimtabError, asyncio.TimeoutError) as error:
             self._events.warning(
-                "engine did not end in time", engine=client.engine, limit_s=limit_s, facts=dict(handle.facts)
+                "engine did not end as it should",
+                engine=engine,
+                error=str(error) or f"not within {limit_s:g} s",
+                facts=dict(handle.facts),
+                next_step="look whether its processes are gone, and end them",
             )
 
     async def _launch(self, slot: Slot, generation: int) -> EngineHandle:
@@ -157,11 +168,41 @@ class Candidates:
             )
         )
 
-    async def _meet(
-        self, slot: Slot, generation: int, client: EngineClient, handle: EngineHandle
-    ) -> Replica:
-        capabilities = await probe(client)
-        capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
-        gate = BackendGate(self._pool, self._is_held)
-        engine = SGLangEngine(slot.id, generation, client, capabilities, gate=gate, handle=handle, clock=self._clock)
-        return Replica(slot.id, generation, float(capacity), client, engine, gate, handle, slot.group.lifecycle)
+    async def _meet(self, slot: Slot, generation: int, handle: EngineHandle) -> Replica:
+        settings, is_ours = self._settings, slot.group.lifecycle
+        client = EngineClient(handle.url, engine=slot.id, api_key=self._api_key, timeout_s=settings.control_timeout_s)
+        try:
+            capabilities = await probe(client, routing_only=not is_ours)
+            capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
+            gate = BackendGate(self._pool, self._is_held)
+            engine = SGLangEngine(
+                slot.id,
+                generation,
+                client,
+                capabilities,
+                gate=gate,
+                handle=handle if slot.url is None else None,
+                restore=lambda _: self._restore(replica),
+                limits=_limits(settings),
+                clock=self._clock,
+                on_change=lambda _, after: self._on_change(replica, after),
+            )
+            replica = Replica(
+                slot.id, generation, float(capacity), client, engine, gate, handle, is_ours, slot.url is None
+            )
+            await engine.activate()
+        except BaseException:
+            await client.close()
+            raise
+        return replica
+
+
+def _limits(settings: ManagerSpec) -> Limits:
+    return Limits(
+        control_timeout_s=settings.control_timeout_s,
+        pause_timeout_s=settings.pause_deadline_s,
+        memory_timeout_s=max(settings.release_deadline_s, settings.wake_deadline_s),
+        drain_deadline_s=settings.drain_deadline_s,
+        flush_deadline_s=settings.flush_deadline_s,
+        ready_deadline_s=settings.wake_deadline_s,
+    )

@@ -33,12 +33,14 @@ class CatchUp:
 
     Args:
         pool: Knows the published version.
+        model_path: What engines of the model start with.
         resync: The trainer's way to send its weights to one engine; None: there is none.
         timeout_s: Deadline of a load from disk.
     """
 
-    def __init__(self, pool: Pool, *, resync: Resync | None, timeout_s: float) -> None:
+    def __init__(self, pool: Pool, model_path: str, *, resync: Resync | None, timeout_s: float) -> None:
         self._pool = pool
+        self._model_path = model_path
         self._resync = resync
         self._timeout_s = timeout_s
         self._on_disk: tuple[FromDisk, int] | None = None
@@ -46,6 +48,31 @@ class CatchUp:
     def note(self, version: int, source: Source) -> None:
         """An update was published: its weights can be loaded again, or nowhere."""
         self._on_disk = (source, version) if isinstance(source, FromDisk) else None
+
+    async def restore(self, replica: Replica) -> None:
+        """Bring the weights of a waking engine up to date, after a sleep in which they were lost or became old.
+
+        Raises:
+            CatchUpError: There is no way, or it failed; the message has the way out.
+        """
+        survived = replica.engine.capabilities.weights_survive_release
+        version = self._pool.weight_version
+        try:
+            if survived and (version is None or await _runs(replica, version)):
+                return
+            if version is None:
+                await self._reload_first(replica)
+            elif not await self._send(replica, version):
+                raise CatchUpError(
+                    f"engine {replica.id}: nobody here can send it version {version}; update the model now, with only the"
+                    " weights awake, and wake the rest after that"
+                )
+            elif not await _runs(replica, version):
+                raise CatchUpError(f"engine {replica.id}: it does not say that it runs version {version}")
+        except CatchUpError:
+            raise
+        except TrimtabError as error:
+            raise CatchUpError(f"engine {replica.id}: its weights could not be restored: {error}") from error
 
     async def bring(self, replica: Replica) -> int | None:
         """Give an engine that serves nothing yet the published weights.
@@ -82,6 +109,11 @@ class CatchUp:
             source.path, str(version), flush=True, load_format=source.load_format, timeout_s=self._timeout_s
         )
         return True
+
+    async def _reload_first(self, replica: Replica) -> None:
+        """The weights that it was started with, under the label that it has."""
+        label = (await replica.client.model_info()).weight_version
+        await replica.client.update_from_disk(self._model_path, label, flush=True, timeout_s=self._timeout_s)
 
 
 async def _runs(replica: Replica, version: int) -> bool:

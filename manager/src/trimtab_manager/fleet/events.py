@@ -37,8 +37,10 @@ class Events:
 
     def published(self, topology: Topology, event: str, **fields: object) -> None:
         """A new topology, and why there is one."""
-        self.info(event, topology_revision=topology.revision, **fields)
+        self._log(logging.INFO, event, None, None, {"topology_revision": topology.revision, **fields})
 
-    def _log(self, level: int, event: str, engine: str | None, generation: int | None, fields: dict[str, object]) -> None:
+    def _log(
+        self, level: int, event: str, engine: str | None, generation: int | None, fields: dict[str, object]
+    ) -> None:
         known = {"pool": self._pool, "engine": engine, "generation": generation, **fields}
         logger.log(level, event, extra={key: value for key, value in known.items() if value is not None})

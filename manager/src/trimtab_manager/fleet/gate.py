@@ -1,6 +1,6 @@
 """One engine's place in the router: closed for a set of reasons, open when none is left.
 
-A reason is a word (``lifecycle``, ``drained``, ``quarantined``): the same one twice is lifted once, and an engine that
+A reason is a word (``lifecycle``, ``drained``, ``leaving``): the same one twice is lifted once, and an engine that
 an operator drained does not come back because an update of it went well.
 """
 
@@ -20,8 +20,6 @@ LIFECYCLE = "lifecycle"
 """The engine's own reason: it drains, sleeps or wakes."""
 DRAINED = "drained"
 """Somebody wants it out of routing."""
-QUARANTINED = "quarantined"
-"""A control call of it failed, and nobody knows what it does."""
 LEAVING = "leaving"
 """It is being removed."""
 

@@ -1,8 +1,8 @@
 """Operations on all engines of a model: pause, flush, drain, sleep, wake, and what is undone by each.
 
 They exclude each other and updates by the fleet's lock, hold the router's latch for as long as the model must serve
-nothing, and leave a row for each engine. An engine on which a control call fails is quarantined, since nobody knows
-what it does, and the others go on.
+nothing, and leave a row for each engine. An engine that fails in a way after which nobody knows what it does is
+quarantined (by its own state machine, which ends in ``on_death`` of the fleet), and the others go on.
 
 A drain is another matter: it changes nothing inside an engine, so it takes no lock, and an update still reaches the
 engine.
@@ -67,12 +67,14 @@ class Lifecycle:
 
     async def flush(self) -> OperationResult:
         """Empty the KV caches. An engine that runs something says no, and is none the worse for it."""
-        fleet = self._fleet
+        fleet, settings = self._fleet, self._fleet.settings
         began_s = fleet.clock.now_s()
         async with fleet.lock.held("flush"):
             self._refuse("sleeping", "a flush")
-            deadline_s = fleet.settings.flush_deadline_s
-            rows = await self._rows(fleet.replicas, lambda replica: replica.client.flush(), deadline_s)
+            deadline_s = settings.flush_deadline_s
+            rows = await self._control(
+                lambda replica: replica.engine.control.flush(deadline_s), deadline_s + settings.control_timeout_s
+            )
         return fleet.result("flush", rows, began_s)
 
     async def drain(self, engine: str | None, deadline_s: float | None = None) -> OperationResult:
@@ -132,7 +134,7 @@ class Lifecycle:
                 + settings.flush_deadline_s
                 + settings.release_deadline_s
             )
-            rows = await self._control(lambda replica: replica.engine.deactivate(), deadline_s)
+            rows = await self._control(lambda replica: replica.engine.deactivate(settings.drain_deadline_s), deadline_s)
             fleet.events.info("model sleeps")
         return fleet.result("sleep", rows, began_s)
 
@@ -146,11 +148,18 @@ class Lifecycle:
         began_s = fleet.clock.now_s()
         async with fleet.lock.held("wake"):
             self._refuse("paused", "a wake")
-            wanted = None if tags is None else tuple(tags)
-            rows = await self._control(
-                lambda replica: replica.engine.activate(wanted), fleet.settings.wake_deadline_s
-            )
-            if fleet.hold.kind is not None and all(replica.state == READY for replica in self._serving()):
+
+            async def wake(replica: Replica) -> None:
+                if replica.state == "draining" and DRAINED not in replica.gate.reasons:
+                    # It did not get to sleep.
+                    await replica.engine.cancel_drain()
+                else:
+                    await replica.engine.activate(tags)
+
+            # The engine's own limits are the deadlines of its steps; this one is for what has none.
+            deadline_s = 2 * fleet.settings.wake_deadline_s + fleet.settings.transfer_deadline_s
+            rows = await self._control(wake, deadline_s)
+            if fleet.hold.kind is not None and self._is_awake(rows):
                 fleet.hold.lift()
                 fleet.recovery.stand_to()
                 fleet.events.info("model is awake")
@@ -164,6 +173,12 @@ class Lifecycle:
             way_out = "resume" if kind == "paused" else "wake"
             raise InvalidTransition(f"{fleet.pool.name} is {kind}: {what} is refused; {way_out} it first")
 
+    def _is_awake(self, rows: Sequence[EngineResult]) -> bool:
+        """Whether what could be woken is: an engine that failed stays out by its own gate, and holds up nobody."""
+        failed = {row.engine for row in rows if row.status != "ok"}
+        states = [replica.state for replica in self._fleet.replicas if replica.id not in failed]
+        return all(state in (READY, "draining") for state in states) and (READY in states or not failed)
+
     def _chosen(self, engine: str | None) -> list[Replica]:
         fleet = self._fleet
         if engine is None:
@@ -173,20 +188,16 @@ class Lifecycle:
             raise InvalidTransition(f"engine {engine} is not there: {slot.absent}")
         return [slot.replica]
 
-    def _serving(self) -> list[Replica]:
-        return [replica for replica in self._fleet.members() if replica.is_ours]
-
     async def _rows(self, replicas: Sequence[Replica], call: Call, deadline_s: float) -> tuple[EngineResult, ...]:
         return await fan_out(replicas, call, deadline_s=deadline_s, clock=self._fleet.clock)
 
     async def _control(self, call: Call, deadline_s: float) -> tuple[EngineResult, ...]:
-        """A call after which an engine that did not confirm it is in a state that nobody knows."""
-        fleet = self._fleet
-        foreign = [EngineResult(each.id, "skipped", 0.0, "the manager may not act on it", each.state)
-                   for each in fleet.replicas if not each.is_ours]
-        replicas = self._serving()
-        rows = await self._rows(replicas, call, deadline_s)
-        for replica, row in zip(replicas, rows, strict=True):
-            if row.status != "ok":
-                fleet.quarantine(replica, row.error or row.status)
-        return (*rows, *foreign)
+        """A call on every engine that the manager may act on. One that ends in a state that nobody knows has left."""
+        replicas = self._fleet.replicas
+        ours = [replica for replica in replicas if replica.is_ours]
+        foreign = [
+            EngineResult(each.id, "skipped", 0.0, "it is attached without lifecycle rights", each.state)
+            for each in replicas
+            if not each.is_ours
+        ]
+        return (*await self._rows(ours, call, deadline_s), *foreign)

@@ -14,16 +14,17 @@ from trimtab.errors import InvalidRequest, ModelRequired, UnknownModel, UnknownP
 from trimtab.fleet import TopologyCount
 from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
-from trimtab_manager.engine.types import MEMORY_TAGS
+from trimtab_manager.engine.types import MEMORY_TAGS, PauseMode
 from trimtab_manager.fleet.lifecycle import Lifecycle
 from trimtab_manager.fleet.membership import Membership
 from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
 from trimtab_manager.fleet.view import RoleView, view_of
+from trimtab_manager.weights import FlushPolicy, FromDisk, UpdateDeadlines, WeightUpdates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
     from trimtab._core import Pool
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from trimtab_manager.fleet.catch_up import Resync
     from trimtab_manager.fleet.registry import Topology
     from trimtab_manager.launch.types import Launcher
+    from trimtab_manager.weights import Source
 
-PAUSE_MODES = ("abort", "in_place", "retract")
+PAUSE_MODES: tuple[PauseMode, ...] = ("abort", "in_place", "retract")
+FLUSH_POLICIES: tuple[FlushPolicy, ...] = ("flush", "keep")
 
 
 class _Served:
@@ -43,6 +46,7 @@ class _Served:
         self.fleet = fleet
         self.lifecycle = Lifecycle(fleet)
         self.membership = Membership(fleet)
+        self.updates = WeightUpdates(fleet, _update_deadlines(fleet.settings))
         self.flights = SingleFlight(fleet.pool.name)
 
     async def shutdown(self) -> OperationResult:
@@ -177,9 +181,7 @@ class InferenceManager:
     ) -> OperationResult:
         """Have that many engines of a group."""
         served = self._of(role, model)
-        return await served.flights.run(
-            ("scale", replicas, group), lambda: served.membership.scale(replicas, group)
-        )
+        return await served.flights.run(("scale", replicas, group), lambda: served.membership.scale(replicas, group))
 
     async def add_engine(
         self, url: str, role: str, model: str | None = None, *, capacity: float | None = None, lifecycle: bool = True
@@ -232,6 +234,37 @@ class InferenceManager:
     async def wake(self, role: str, model: str | None = None, *, tags: Sequence[str] | None = None) -> OperationResult:
         """See :class:`trimtab.fleet.FleetControl`."""
         return await self._wake(self._of(role, model), tags)
+
+    async def update_from_disk(
+        self, role: str, model: str | None = None, *, path: str, version: int, flush: str = "flush"
+    ) -> OperationResult:
+        """See :class:`trimtab.fleet.FleetControl`."""
+        policy = next((known for known in FLUSH_POLICIES if known == flush), None)
+        if policy is None:
+            raise InvalidRequest(f"{flush!r} is no flush policy; there are {', '.join(FLUSH_POLICIES)}")
+        served = self._of(role, model)
+        return await served.flights.run(
+            ("update", path, version, flush), lambda: served.updates.update(FromDisk(path), version, flush=policy)
+        )
+
+    async def update_weights(
+        self,
+        source: Source,
+        version: int,
+        *,
+        role: str,
+        model: str | None = None,
+        flush: FlushPolicy = "flush",
+        checksums: bool = False,
+        epoch: int | None = None,
+    ) -> OperationResult:
+        """Replace the weights of a model's engines, from any source; see ``WeightUpdates.update`` for what it raises."""
+        served = self._of(role, model)
+
+        async def update() -> OperationResult:
+            return await served.updates.update(source, version, flush=flush, checksums=checksums, epoch=epoch)
+
+        return await served.flights.run(("update", object()), update)
 
     # How.
 
@@ -292,6 +325,17 @@ async def _all_of(operations: Sequence[Coroutine[Any, Any, OperationResult]]) ->
         if isinstance(outcome, BaseException):
             raise outcome
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+def _update_deadlines(settings: ManagerSpec) -> UpdateDeadlines:
+    return UpdateDeadlines(
+        drain_s=settings.drain_deadline_s,
+        pause_s=settings.pause_deadline_s,
+        transfer_s=settings.transfer_deadline_s,
+        flush_s=settings.flush_deadline_s,
+        read_back_s=settings.read_back_deadline_s,
+        resume_s=settings.pause_deadline_s,
+    )
 
 
 def _refuse_router(role: str, model: InferenceModelSpec) -> None:

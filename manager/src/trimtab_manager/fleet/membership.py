@@ -53,8 +53,8 @@ class Membership:
         """
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-            raise InvalidRequest(f"replicas must be a whole number of at least 0, got {replicas!r}")
+        if replicas < 0:
+            raise InvalidRequest(f"replicas must be at least 0, got {replicas}")
         spec = self._group(group)
         present = [slot for slot in fleet.slots.values() if slot.group is spec and slot.url is None]
         missing = replicas - len(present)
@@ -168,7 +168,9 @@ class Membership:
         if group is None:
             raise InvalidRequest(f"{self._fleet.pool.name} has no engine group {name!r} (it has: {known})")
         if group.launcher == "external":
-            raise InvalidRequest(f"engine group {group.name!r} cannot be scaled: others run its engines; add or remove them")
+            raise InvalidRequest(
+                f"engine group {group.name!r} cannot be scaled: others run its engines; add or remove them"
+            )
         return group
 
     def _refuse_late_engines(self, what: str) -> None:

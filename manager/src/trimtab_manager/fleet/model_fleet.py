@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from trimtab.errors import InvalidTransition, UnknownBackend
 from trimtab.fleet import OperationResult
 from trimtab_manager.engine.clock import SYSTEM, Clock
+from trimtab_manager.engine.states import Dead
 from trimtab_manager.fleet.candidates import Candidates
 from trimtab_manager.fleet.catch_up import CatchUp, CatchUpError, Resync
 from trimtab_manager.fleet.events import Events
-from trimtab_manager.fleet.gate import QUARANTINED
 from trimtab_manager.fleet.hold import Hold
 from trimtab_manager.fleet.lock import FleetLock
 from trimtab_manager.fleet.monitor import Death, HealthRule, Monitor
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trimtab._core import Pool
     from trimtab.fleet import EngineResult
     from trimtab.spec import EngineGroupSpec, InferenceModelSpec, ManagerSpec
+    from trimtab_manager.engine.states import State
     from trimtab_manager.fleet.registry import Registry
     from trimtab_manager.fleet.replica import Replica
     from trimtab_manager.launch.types import Launcher
@@ -77,6 +78,7 @@ class ModelFleet:
         self.settings = settings
         self.clock = clock
         self.events = Events(pool.name)
+        self._current: set[Replica] = set()
         self.slots: dict[str, Slot] = {slot.id: slot for slot in _slots(model)}
         self.lock = FleetLock(pool.name, clock=clock)
         rule = HealthRule(settings.health_interval_s, settings.health_timeout_s, settings.health_failures)
@@ -88,13 +90,15 @@ class ModelFleet:
         self.publication = Publication(
             model.name, pool=pool, registry=registry, monitor=self.monitor, events=self.events
         )
-        self.catch_up = CatchUp(pool, resync=resync, timeout_s=settings.transfer_deadline_s)
+        self.catch_up = CatchUp(pool, model.model_path, resync=resync, timeout_s=settings.transfer_deadline_s)
         self.candidates = Candidates(
             model,
             launchers=launchers,
             settings=settings,
             pool=pool,
             is_held=self.hold.fences_all,
+            restore=self._restore,
+            on_change=self._on_change,
             api_key=api_key,
             clock=clock,
             events=self.events,
@@ -184,6 +188,12 @@ class ModelFleet:
             await self.candidates.destroy_all([replica])
             raise
 
+    async def _restore(self, replica: Replica) -> None:
+        # An update that came between the weights' memory and the rest has brought what was lost.
+        if replica not in self._current:
+            await self.catch_up.restore(replica)
+        self._current.discard(replica)
+
     async def _caught_up(self, replica: Replica) -> int | None:
         try:
             return await self.catch_up.bring(replica)
@@ -213,26 +223,19 @@ class ModelFleet:
             evidence=death.evidence,
         )
         self.publication.fence(slot, f"generation {replica.generation} died: {death.what}")
+        replica.engine.mark_dead(death.what)
         self.recovery.bury(slot, replica)
 
-    def quarantine(self, replica: Replica, reason: str) -> None:
-        """Take in that nobody knows what an engine does: it serves nothing more, and is replaced where that is possible.
-
-        Never waits.
-        """
-        self.events.warning(
-            "engine is quarantined", engine=replica.id, generation=replica.generation, reason=reason
-        )
-        replica.gate.close(QUARANTINED)
-        replica.engine.quarantine(reason)
-        if self.spec.fault_tolerance_enabled and self.slots[replica.id].url is None:
-            self.on_death(replica, Death("control", reason))
+    def _on_change(self, replica: Replica, after: State) -> None:
+        """An engine that its own control found dead, or in a state that nobody knows, is dead for the fleet, too."""
+        if isinstance(after, Dead):
+            self.on_death(replica, Death("control", after.reason))
 
     # What an update of weights sees.
 
     def members(self) -> list[Replica]:
         """The engines that an update has to reach."""
-        return [replica for replica in self.replicas if replica.is_ours and QUARANTINED not in replica.gate.reasons]
+        return [replica for replica in self.replicas if replica.is_ours and replica.holds_weights]
 
     @asynccontextmanager
     async def exclusive(self, what: str) -> AsyncIterator[None]:
@@ -240,9 +243,14 @@ class ModelFleet:
 
         Raises:
             UpdateInProgress: Another update is.
-            InvalidTransition: The model is paused, or its weights are not in memory.
+            InvalidTransition: The model is paused, or the weights of an engine are not in memory.
         """
         async with self.lock.held_for_update(what):
+            if asleep := [replica.id for replica in self.replicas if not replica.holds_weights]:
+                raise InvalidTransition(
+                    f"{self.pool.name}: {what} is refused: the weights of {', '.join(asleep)} are not in memory;"
+                    " wake the tag 'weights' first"
+                )
             with self.monitor.suspensions.held(what), self.hold.parked():
                 yield
 
@@ -250,11 +258,12 @@ class ModelFleet:
         """Take in that an update gave an engine up; it is tainted already."""
         slot = self.slots.get(engine)
         if slot is not None and slot.replica is not None:
-            self.quarantine(slot.replica, reason)
+            slot.replica.engine.quarantine(reason)
 
     def published(self, version: int, source: Source) -> None:
         """Take in what runs now."""
         self.catch_up.note(version, source)
+        self._current = {replica for replica in self.members() if replica.state == "onloading"}
         self.events.info("weights are published", version=version)
 
     def _refuse_while_held(self, what: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trimtab._core import Pool
     from trimtab_manager.fleet.events import Events
     from trimtab_manager.fleet.monitor import Monitor
-    from trimtab_manager.fleet.registry import Registry, Topology
+    from trimtab_manager.fleet.registry import Registry
     from trimtab_manager.fleet.replica import Replica, Slot
 
 
@@ -118,9 +118,7 @@ class Publication:
         replica = newcomer.replica
         if (exit_ := replica.handle.exit()) is not None:
             raise LaunchError(f"engine {replica.id} died before it could be published: {exit_}\n{exit_.evidence}")
-        backend = self._pool.add_backend(
-            replica.url, replica.capacity, id=replica.id, weight_version=newcomer.version
-        )
+        backend = self._pool.add_backend(replica.url, replica.capacity, id=replica.id, weight_version=newcomer.version)
         replica.gate.attach(backend)
 
     def _log(self, newcomer: Newcomer) -> None:

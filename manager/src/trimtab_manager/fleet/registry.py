@@ -62,7 +62,7 @@ class Registry:
     """
 
     def __init__(self, models: Iterable[str], *, epoch: str | None = None) -> None:
-        empty: dict[str, tuple[PublishedEngine, ...]] = {model: () for model in models}
+        empty: dict[str, tuple[PublishedEngine, ...]] = dict.fromkeys(models, ())
         self._topology = Topology(epoch or uuid.uuid4().hex, 1, MappingProxyType(empty))
 
     @property

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trimtab.errors import InvalidTransition
+from trimtab_manager.engine.states import name_of
 from trimtab_manager.fleet.registry import PublishedEngine
 
 if TYPE_CHECKING:
     from trimtab._core import Backend
     from trimtab.spec import EngineGroupSpec
     from trimtab_manager.engine.client import EngineClient
-    from trimtab_manager.engine.sglang import SGLangEngine
+    from trimtab_manager.engine.engine import SGLangEngine
     from trimtab_manager.fleet.gate import BackendGate
     from trimtab_manager.launch.types import EngineHandle
 
@@ -31,7 +32,8 @@ class Replica:
         engine: Its state machine.
         gate: Its place in the router.
         handle: Its processes.
-        is_ours: Whether the manager may pause, update and end it.
+        is_ours: Whether the manager may pause, update and put it to sleep.
+        is_owned: Whether the manager started it, and ends it.
     """
 
     id: str
@@ -42,11 +44,12 @@ class Replica:
     gate: BackendGate
     handle: EngineHandle
     is_ours: bool
+    is_owned: bool
 
     @property
     def state(self) -> str:
         """What its state machine says, in a word."""
-        return self.engine.state.name
+        return name_of(self.engine.state)
 
     @property
     def backend(self) -> Backend:
@@ -58,6 +61,12 @@ class Replica:
         if (backend := self.gate.backend) is None:
             raise InvalidTransition(f"engine {self.id} is not registered yet")
         return backend
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether its weights are in memory, as far as anybody knows."""
+        control = self.engine.control
+        return "weights" not in control.released | control.unsure
 
     @property
     def url(self) -> str:

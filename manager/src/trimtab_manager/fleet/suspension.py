@@ -64,4 +64,4 @@ class Suspension:
 
     def release(self) -> None:
         """Let the detectors work again, as far as this token is concerned."""
-        self._suspensions._give_back(self)  # noqa: SLF001 -- two halves of one thing
+        self._suspensions._give_back(self)
