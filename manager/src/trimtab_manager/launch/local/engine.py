@@ -64,6 +64,7 @@ class LocalEngine:
             "launcher": "local",
             "command": [shown(process.command) for process in self._processes],
             "pids": [process.pid for process in self._processes],
+            "guards": [process.guard_pid for process in self._processes],
             **self._facts,
             "logs": [str(process.log.path) for process in self._processes],
         }

@@ -23,7 +23,7 @@ from trimtab_manager.launch.local.engine import LocalEngine
 from trimtab_manager.launch.local.gpu_pool import GpuPool
 from trimtab_manager.launch.local.logs import LogFile, log_path
 from trimtab_manager.launch.local.orphans import is_orphan, kill_group, kill_orphans, marks, owners
-from trimtab_manager.launch.local.ports import PortAllocator, PortBlock
+from trimtab_manager.launch.local.ports import PORTS, PortAllocator, PortBlock
 from trimtab_manager.launch.local.process import GuardedProcess
 from trimtab_manager.launch.startup import PROGRESS_INTERVAL_S, NotReady, log_progress, wait_ready
 from trimtab_manager.launch.types import Exit, LaunchError, LaunchRequest, ProgressListener
@@ -63,7 +63,7 @@ class LocalLauncher:
         progress: Called while an engine starts.
         progress_interval_s: Seconds between two such calls.
         stop_grace_s: What ``close`` gives an engine between SIGTERM and SIGKILL.
-        ports: Where blocks come from; by default those of this host.
+        ports: What blocks of ports may be made of.
 
     Raises:
         LaunchError: The router could not reach what would be advertised.
@@ -81,7 +81,7 @@ class LocalLauncher:
         progress: ProgressListener = log_progress,
         progress_interval_s: float = PROGRESS_INTERVAL_S,
         stop_grace_s: float = 20.0,
-        ports: PortAllocator | None = None,
+        ports: range = PORTS,
     ) -> None:
         self._log_folder = log_folder
         self._python = python
@@ -91,7 +91,7 @@ class LocalLauncher:
         self._progress = progress
         self._progress_interval_s = progress_interval_s
         self._stop_grace_s = stop_grace_s
-        self._ports = ports or PortAllocator(on_taken=self._free_of_orphans)
+        self._ports = PortAllocator(within=ports, on_taken=self._free_of_orphans)
         self._gpus = GpuPool(node_gpus())
         self._engines: set[LocalEngine] = set()
         self._clean: asyncio.Future[Any] | None = None

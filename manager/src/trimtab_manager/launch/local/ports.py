@@ -27,9 +27,8 @@ from trimtab_manager.launch.types import LaunchError
 
 BLOCK_SIZE = 16
 """Ports of a block. SGLang's farthest one is 13 above ``dist-init``, which is the third."""
-LOWEST = 20_000
-"""First port of a block. Below are the well-known services and Ray's workers (10002 to 19999)."""
-HIGHEST = 65_535
+PORTS = range(20_000, 65_536)
+"""What blocks are made of. Below are the well-known services and Ray's workers (10002 to 19999)."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -86,7 +85,7 @@ class PortAllocator:
         self,
         *,
         size: int = BLOCK_SIZE,
-        within: range = range(LOWEST, HIGHEST + 1),
+        within: range = PORTS,
         generator: random.Random | None = None,
         on_taken: Callable[[Sequence[int]], bool] = lambda _ports: False,
     ) -> None:
