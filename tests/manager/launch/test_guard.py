@@ -109,6 +109,16 @@ async def test_b18_no_process_outlives_its_engine(make_launcher: MakeLauncher, t
 
 
 @pytest.mark.slow
+async def test_a_guard_that_was_stopped(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+    """It obeys no order, so it is killed, and what it guarded is looked for."""
+    pids = tmp_path / "pids"
+    engine = await make_launcher().launch(request(behave="family", file=str(pids)))
+    os.kill(engine.facts["guards"][0], signal.SIGSTOP)
+    await engine.stop(0)
+    assert not alive(pids)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_b18_no_engine_outlives_its_manager(tmp_path: Path, number: signal.Signals) -> None:
     """Not even when a fork of the manager lives on and holds the pipe that the guard watches."""

@@ -6,7 +6,7 @@ ports are given out in blocks, and a block has to stay its owner's until the eng
 * Blocks lie outside the range from which the kernel takes the local ports of connections.
 * Who holds a block has bound an abstract Unix socket named after it. Such names are unique in a network namespace, as
   ports are; so the managers of all users and containers that share the ports agree, no file can be left over, and the
-  kernel frees the block of a manager that died. It is held for the life of the engine.
+  kernel frees the block of a manager that died (with its forks, if it has any). It is held for the life of the engine.
 * Every port of the block is bound too, until the engine is about to start: whoever asks for one of them gets
   "address in use" at once, and not the engine half a minute later.
 
