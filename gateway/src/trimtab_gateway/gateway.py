@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from trimtab.fleet import FleetControl
     from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
@@ -61,6 +62,7 @@ class Gateway:
             engine_ca=config.engine_ca,
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
         )
+        self._fleet: FleetControl | None = None
         self._reachability = ReachabilityLog()
         self._loop_lag = LoopLag()
         self._started = time.monotonic()
@@ -82,6 +84,10 @@ class Gateway:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
         return {served.name: served for served in self._roles}[role].models[model]
 
+    def manage(self, fleet: FleetControl) -> None:
+        """Let ``fleet`` carry out what is asked of the engines (``POST /<role>/pause`` and its kin)."""
+        self._fleet = fleet
+
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""
         counters: dict[str, Any] = {}
@@ -94,7 +100,7 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            app = create_app(names, self.statistics, self._watch, self._workers)
+            app = create_app(names, self.statistics, self._watch, self._workers, lambda: self._fleet)
             socket = await resources.enter_async_context(private_server(app))
             self._data_plane = _start_data_plane(self.config, self._roles, socket, self._address_rules)
             resources.push_async_callback(self._stop_data_plane)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trimtab._core import Pool, normalize_address
+from trimtab._core import Pool
 from trimtab.errors import TrimtabError
 from trimtab.spec.error import ConfigError
 from trimtab.spec.flags import checked_server_args
@@ -18,6 +18,7 @@ from trimtab.spec.rules import (
     check_choice,
     check_int,
     check_printable_name,
+    normalized_url,
     without_user_info,
 )
 
@@ -169,10 +170,7 @@ def _checked_urls(value: object) -> tuple[str, ...]:
         raise ConfigError("urls", f'{shown} is refused: it must be a list such as ["10.0.0.1:30000"]')
     urls: list[str] = []
     for index, text in enumerate(value):
-        try:
-            url = normalize_address(text)[1]
-        except TrimtabError as error:
-            raise ConfigError(f"urls[{index}]", str(error)) from None
+        url = normalized_url(f"urls[{index}]", text)
         if url in urls:
             raise ConfigError(f"urls[{index}]", f"{url} is refused: urls[{urls.index(url)}] has the same address")
         urls.append(url)

@@ -57,7 +57,9 @@ async def test_every_path_of_the_control_app_is_described_and_the_reverse(serve:
         for (path, method), operation in described.items()
         if method != "parameters" and operation.get("x-served-by") == "control"
     }
-    app = create_app(["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY)
+    app = create_app(
+        ["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY, lambda: None
+    )
     routes = {
         (resource.canonical, route.method.lower())
         for route in app.router.routes()

@@ -190,7 +190,7 @@ class EngineClient:
     async def update_from_tensor(
         self,
         serialized_named_tensors: Sequence[str],
-        version: str,
+        version: str | None,
         *,
         flush: bool,
         abort_all_requests: bool = False,
@@ -199,7 +199,8 @@ class EngineClient:
     ) -> None:
         """Replaces tensors by those in the message, one base64 text per tensor-parallel rank.
 
-        A wrong shape, format or encoding **kills the server**; a name that it does not know passes unnoticed.
+        A wrong shape, format or encoding **kills the server**; a name that it does not know passes unnoticed. Without a
+        version the label stays: that of an update of several calls belongs to the last one.
         """
         body = {
             "serialized_named_tensors": list(serialized_named_tensors),
@@ -241,13 +242,13 @@ class EngineClient:
         dtypes: Sequence[str],
         shapes: Sequence[Sequence[int]],
         group_name: str,
-        version: str,
+        version: str | None,
         flush: bool,
         abort_all_requests: bool = False,
         load_format: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Receives tensors that rank 0 of the group broadcasts in this order."""
+        """Receives tensors that rank 0 of the group broadcasts in this order. Without a version the label stays."""
         body = {
             "names": list(names),
             "dtypes": list(dtypes),
