@@ -120,6 +120,11 @@ def shows() -> None:
         say(Path(flag("config")).read_text())
 
 
+def chatty() -> None:
+    """Write a long log."""
+    say("\n".join(f"line {number}" for number in range(1000)))
+
+
 BEHAVIOURS = {
     "serve": lambda: None,
     "trace": trace,
@@ -130,6 +135,7 @@ BEHAVIOURS = {
     "stubborn": stubborn,
     "family": lambda: family(Path(flag("file"))),
     "shows": shows,
+    "chatty": chatty,
 }
 
 if __name__ == "__main__":
