@@ -64,7 +64,7 @@ class Fleet:
         """Where so many requests would go."""
         leases = [self.pool.acquire() for _ in range(count)]
         for lease in leases:
-            lease.settle("not_sent")
+            lease.settle("cancelled")
         return {lease.backend_id for lease in leases}
 
     async def replaced(self, engine: str, generation: int) -> None:

@@ -1,8 +1,8 @@
 """How an engine that comes later gets the weights that its fleet has published.
 
 A new incarnation starts with the weights of the model's path. Until it has the published version the router keeps it
-out. What was loaded from disk can be loaded again; what a trainer sent is gone with the message, so such an engine waits
-for the next update, unless whoever sends the weights has left a way to ask for them.
+out. What was loaded from disk can be loaded again; what a trainer sent is gone with the message, so such an engine
+waits for the next update, unless whoever sends the weights has left a way to ask for them.
 """
 
 from __future__ import annotations
@@ -62,17 +62,18 @@ class CatchUp:
                 return
             if version is None:
                 await self._reload_first(replica)
-            elif not await self._send(replica, version):
-                raise CatchUpError(
-                    f"engine {replica.id}: nobody here can send it version {version}; update the model now, with only the"
-                    " weights awake, and wake the rest after that"
-                )
-            elif not await _runs(replica, version):
-                raise CatchUpError(f"engine {replica.id}: it does not say that it runs version {version}")
-        except CatchUpError:
-            raise
+                return
+            was_sent = await self._send(replica, version)
+            confirmed = was_sent and await _runs(replica, version)
         except TrimtabError as error:
             raise CatchUpError(f"engine {replica.id}: its weights could not be restored: {error}") from error
+        if not was_sent:
+            raise CatchUpError(
+                f"engine {replica.id}: nobody here can send it version {version}; update the model now, with only the"
+                " weights awake, and wake the rest after that"
+            )
+        if not confirmed:
+            raise CatchUpError(f"engine {replica.id}: it was given version {version} and does not say that it runs it")
 
     async def bring(self, replica: Replica) -> int | None:
         """Give an engine that serves nothing yet the published weights.

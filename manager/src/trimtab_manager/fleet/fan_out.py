@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trimtab_manager.engine.clock import Clock
     from trimtab_manager.fleet.replica import Replica
 
-Call = "Callable[[Replica], Awaitable[Mapping[str, Any] | None]]"
-
 
 async def fan_out(
     replicas: Sequence[Replica],
@@ -68,8 +66,7 @@ async def _row(
         return row("error", str(error))
     except asyncio.TimeoutError:
         return row("timeout", f"engine {replica.id}: not done within {deadline_s:g} s, and nobody knows how far it got")
-    except Exception as error:
-        # One engine's surprise must not take the others' rows away.
+    except Exception as error:  # noqa: BLE001 -- one engine's surprise must not take the others' rows away
         logger.exception("a control call raised what it should not", extra={"engine": replica.id})
         return row("error", f"engine {replica.id}: {type(error).__name__}: {error}")
     return row("ok", detail=detail)

@@ -105,7 +105,7 @@ class InferenceManager:
                 )
                 self._served[role.name, model.name] = _Served(fleet)
 
-    async def __aenter__(self) -> InferenceManager:
+    async def __aenter__(self) -> InferenceManager:  # noqa: PYI034 -- Self is not in Python 3.10
         return self
 
     async def __aexit__(
@@ -258,7 +258,7 @@ class InferenceManager:
         checksums: bool = False,
         epoch: int | None = None,
     ) -> OperationResult:
-        """Replace the weights of a model's engines, from any source; see ``WeightUpdates.update`` for what it raises."""
+        """Replace the weights of a model's engines, from any source. Raises what ``WeightUpdates.update`` does."""
         served = self._of(role, model)
 
         async def update() -> OperationResult:

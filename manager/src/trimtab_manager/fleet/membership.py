@@ -182,7 +182,7 @@ class Membership:
             )
 
     def _free_id(self, offset: int) -> str:
-        """The id of the ``offset``-th new engine: numbers above all that are taken, so that none is used twice at a time."""
+        """The id of the ``offset``-th new engine: above all that are taken, so that none is used twice at a time."""
         taken = [int(engine.rpartition("/")[2]) for engine in self._fleet.slots]
         return self._fleet.spec.engine_id(max(taken, default=-1) + 1 + offset)
 
