@@ -15,6 +15,7 @@ from trimtab.cli.lazy import LazyCommand, LazyGroup
 
 _STDERR = 2
 COMMANDS = (
+    LazyCommand("up", "trimtab.cli.up:command", "Start engines, and serve them behind one address."),
     LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
     LazyCommand("check", "trimtab.cli.check:command", "Validate a configuration file and show what it means."),
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
