@@ -19,6 +19,8 @@ COMMANDS = (
     LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
     LazyCommand("check", "trimtab.cli.check:command", "Validate a configuration file and show what it means."),
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
+    LazyCommand("update", "trimtab.cli.control:update", "Give the engines of a model new weights."),
+    LazyCommand("drain", "trimtab.cli.control:drain", "Take an engine out of routing, and wait until it is idle."),
     LazyCommand("demo", "trimtab.cli.demo:command", "Balance sessions over simulated engines and watch it."),
     LazyCommand("sim-engine", "trimtab_manager.sim.cli:command", "Run a simulated SGLang engine."),
 )
