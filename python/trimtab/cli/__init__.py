@@ -16,6 +16,7 @@ from trimtab.cli.lazy import LazyCommand, LazyGroup
 _STDERR = 2
 COMMANDS = (
     LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
+    LazyCommand("check", "trimtab.cli.check:command", "Validate a configuration file and show what it means."),
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
     LazyCommand("demo", "trimtab.cli.demo:command", "Balance sessions over simulated engines and watch it."),
     LazyCommand("sim-engine", "trimtab_manager.sim.cli:command", "Run a simulated SGLang engine."),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trimtab._core import Pool, normalize_address
+from trimtab._core import Pool
 from trimtab.errors import TrimtabError
 from trimtab.spec.error import ConfigError
 from trimtab.spec.flags import checked_server_args
@@ -18,6 +18,7 @@ from trimtab.spec.rules import (
     check_choice,
     check_int,
     check_printable_name,
+    normalized_url,
     without_user_info,
 )
 
@@ -66,7 +67,7 @@ class EngineGroupSpec:
         launcher: ``local`` starts processes on this machine, ``ray`` actors in a cluster, ``external`` nothing: the
             engines run already.
         engine: ``sglang``, or ``sim``: the simulated engine.
-        urls: Of an external group: where its engines are.
+        urls: Of an external group: where its engines are; more may be added while it runs.
         lifecycle: Of an external group: the manager may pause, update and sleep its engines.
         env_vars: Environment of the engines' processes, over that of the model.
     """
@@ -86,7 +87,7 @@ class EngineGroupSpec:
 
     def __post_init__(self) -> None:
         check_printable_name("engine group", self.name)
-        check_int("replicas", self.replicas, 1, MAX_COUNT)
+        check_int("replicas", self.replicas, 0 if self.launcher == "external" else 1, MAX_COUNT)
         check_int("gpus_per_engine", self.gpus_per_engine, 0, MAX_COUNT)
         if not isinstance(self.parallel, ParallelSpec):
             raise ConfigError("parallel", f"{self.parallel!r} is refused: it must be a table such as {{tp = 2}}")
@@ -108,10 +109,6 @@ class EngineGroupSpec:
             self._check_launched()
 
     def _check_external(self) -> None:
-        if not self.urls:
-            raise ConfigError(
-                "urls", 'is missing: an external group says where its engines are, as in ["10.0.0.1:30000"]'
-            )
         if self.replicas not in (1, len(self.urls)):
             raise ConfigError(
                 "replicas",
@@ -169,10 +166,7 @@ def _checked_urls(value: object) -> tuple[str, ...]:
         raise ConfigError("urls", f'{shown} is refused: it must be a list such as ["10.0.0.1:30000"]')
     urls: list[str] = []
     for index, text in enumerate(value):
-        try:
-            url = normalize_address(text)[1]
-        except TrimtabError as error:
-            raise ConfigError(f"urls[{index}]", str(error)) from None
+        url = normalized_url(f"urls[{index}]", text)
         if url in urls:
             raise ConfigError(f"urls[{index}]", f"{url} is refused: urls[{urls.index(url)}] has the same address")
         urls.append(url)

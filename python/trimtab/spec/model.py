@@ -16,6 +16,7 @@ from trimtab.spec.rules import (
     check_choice,
     check_managed_model_name,
     check_string,
+    normalized_url,
     refuse_duplicates,
 )
 
@@ -33,7 +34,8 @@ class InferenceModelSpec(PoolSpec, AdapterSpec):
         engine_groups: Its engines; each group has a layout of its own.
         weight_source: ``static``: as loaded, for ever; ``trainer``: a trainer pushes new ones; ``dcs``: they are
             fetched from a distributed checkpoint store.
-        route_mode: ``direct``: requests go straight to engines; ``sglang_router``: through an sglang-router.
+        route_mode: ``direct``: requests go straight to engines; ``sglang_router``: all of them to ``router_url``.
+        router_url: The sglang-router of that mode.
         env_vars: Environment of its engines' processes.
         elastic_enabled: Engines that come while it runs receive the trainer's weights.
         fault_tolerance_enabled: A dead engine is replaced by a new generation.
@@ -44,6 +46,7 @@ class InferenceModelSpec(PoolSpec, AdapterSpec):
     engine_groups: tuple[EngineGroupSpec, ...]
     weight_source: WeightSource = "static"
     route_mode: RouteMode = "direct"
+    router_url: str | None = None
     env_vars: Mapping[str, str] = field(default_factory=dict)
     elastic_enabled: bool = False
     fault_tolerance_enabled: bool = True
@@ -65,11 +68,20 @@ class InferenceModelSpec(PoolSpec, AdapterSpec):
         if not self.engine_groups:
             raise ConfigError("engine_groups", "the model has no engine group; give it at least one")
         refuse_duplicates("engine_groups", "engine group", [group.name for group in self.engine_groups])
+        self._check_router()
         if not self.needs_weight_update:
             self._check_static()
         for index, group in enumerate(self.engine_groups):
             with located(f"engine_groups[{index}]"):
                 self._check_group(index, group)
+
+    def _check_router(self) -> None:
+        if self.router_url is not None:
+            assign(self, router_url=normalized_url("router_url", self.router_url))
+        if self.needs_router and self.router_url is None:
+            raise ConfigError("router_url", 'is missing: with route_mode = "sglang_router" it says where the router is')
+        if not self.needs_router and self.router_url is not None:
+            raise ConfigError("router_url", 'is refused: nobody would ask it; set route_mode = "sglang_router"')
 
     def _check_static(self) -> None:
         for key, reason in (

@@ -86,13 +86,12 @@ def _role(name: str, value: object) -> InferenceRoleSpec:
 def _model(name: str, value: object) -> InferenceModelSpec:
     with located(toml_key(name)):
         table = as_table(value)
-        for key in ("engines", "router_url"):
-            if key in table:
-                raise ConfigError(
-                    key,
-                    "is refused: it belongs to `trimtab serve`; for engines that run already write an engine group "
-                    'with launcher = "external" and urls',
-                )
+        if "engines" in table:
+            raise ConfigError(
+                "engines",
+                "is refused: it belongs to `trimtab serve`; for engines that run already write an engine group with "
+                'launcher = "external" and urls',
+            )
         refuse_unknown(table, MODEL_KEYS)
         refuse_missing(table, ("model_path", "engine_groups"))
         groups = table["engine_groups"]
@@ -107,6 +106,9 @@ def _group(index: int, value: object) -> EngineGroupSpec:
         table = as_table(value)
         refuse_unknown(table, GROUP_KEYS)
         refuse_missing(table, ("name",))
+        if table.get("launcher") == "external" and "urls" not in table:
+            hint = 'it must be a list such as ["10.0.0.1:30000"], or [] when all of them are added while it runs'
+            raise ConfigError("urls", f"is missing: {hint}")
         with located("parallel"):
             layout = as_table(table.get("parallel", {}))
             refuse_unknown(layout, fields_of(ParallelSpec))

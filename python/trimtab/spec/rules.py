@@ -7,8 +7,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from trimtab._core import Pool, Role
-from trimtab.errors import InvalidRequest
+from trimtab._core import Pool, Role, normalize_address
+from trimtab.errors import InvalidRequest, TrimtabError
 from trimtab.spec.error import ConfigError
 
 if TYPE_CHECKING:
@@ -135,6 +135,17 @@ def check_managed_model_name(value: object) -> None:
             f"model name of {size} bytes is refused: at most {MAX_MANAGED_MODEL_NAME_BYTES} are allowed, "
             "since the ids of its engines begin with it",
         )
+
+
+def normalized_url(key: str, value: object) -> str:
+    """The normalised ``http[s]://host:port`` behind ``value``. Raises :class:`ConfigError`."""
+    if not isinstance(value, str):
+        shown = without_user_info(repr(value))
+        raise ConfigError(key, f"{shown} is refused: it must be a string like 'http://10.0.0.1:3000'")
+    try:
+        return normalize_address(value)[1]
+    except TrimtabError as error:
+        raise ConfigError(key, str(error)) from None
 
 
 def check_ip(key: str, value: object) -> None:

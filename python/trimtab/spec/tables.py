@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +23,21 @@ else:
 Table = Mapping[str, Any]
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The tables of a TOML file. Raises :class:`ConfigError` when it cannot be read or is no TOML."""
     try:
-        table: dict[str, Any] = tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+        text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
         raise ConfigError("", f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError("", f"is not UTF-8 text (byte {error.start})") from error
+    return parse_toml(text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML document. Raises :class:`ConfigError`."""
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
     except ValueError as error:
         # Beside tomllib's own error, what int() says to a number of thousands of digits.
         raise ConfigError("", f"is not valid TOML: {error}") from error

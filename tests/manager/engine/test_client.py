@@ -11,7 +11,7 @@ import pytest
 from tests.manager.engine.scripted import CUT, HOLD, scripted_control
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
-from trimtab_manager.engine.client import OLD_LOADS, EngineClient
+from trimtab_manager.engine.client import OLD_LOADS, EngineClient, Paths
 from trimtab_manager.engine.errors import Ambiguous, Deadline, Malformed, Refused, Unreachable
 from trimtab_manager.sim import Fault, SimConfig, running_engine
 
@@ -213,7 +213,7 @@ async def test_b91_ranks_are_the_engines(client: EngineClient, scripted: Scripte
 
 async def test_loads_of_older_servers(client: EngineClient, scripted: ScriptedControl) -> None:
     """``/get_load`` counts what waits among all, and asks the scheduler for every answer."""
-    client.loads_path = OLD_LOADS
+    client.paths = Paths(loads=OLD_LOADS)
     body = [{"dp_rank": 1, "num_reqs": 5, "num_waiting_reqs": 2, "num_tokens": 10}]
     scripted.next((200, body))
     loads = await client.loads()

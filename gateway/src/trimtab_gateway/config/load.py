@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+_LAUNCHES = "is refused: `trimtab serve` starts no engines; this file is one for `trimtab up`"
+
 
 def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
     """Read a TOML file.
@@ -32,17 +34,30 @@ def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
 
 def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
     """Build a configuration from a parsed TOML document. Raises :class:`ConfigError`."""
+    if "manager" in table:
+        raise ConfigError("manager", _LAUNCHES)
     refuse_unknown(table, ("gateway", "roles"))
-    with located("gateway"):
-        gateway = as_table(table.get("gateway", {}))
-        _refuse_keys(gateway)
-        refuse_unknown(gateway, (*_gateway_fields(), *(f"{key}_file" for key in KEYS)))
+    gateway = _checked_gateway(table.get("gateway", {}))
     with located("roles"):
         roles = tuple(_role(name, value) for name, value in as_table(table.get("roles", {})).items())
     if not roles:
         raise ConfigError("roles", "nothing to serve; give at least one role, such as [roles.rollout.models.NAME]")
+    return gateway_from_table(gateway, roles, **overrides)
+
+
+def gateway_from_table(value: object, roles: Iterable[RoleConfig], **overrides: object) -> GatewayConfig:
+    """Build a configuration from the table ``[gateway]`` and roles that exist. Raises :class:`ConfigError`."""
+    gateway = _checked_gateway(value)
     with located("gateway"):
-        return GatewayConfig(roles=roles, **with_keys_of_files({**gateway, **overrides}))
+        return GatewayConfig(roles=tuple(roles), **with_keys_of_files({**gateway, **overrides}))
+
+
+def _checked_gateway(value: object) -> Table:
+    with located("gateway"):
+        gateway = as_table(value)
+        _refuse_keys(gateway)
+        refuse_unknown(gateway, (*_gateway_fields(), *(f"{key}_file" for key in KEYS)))
+    return gateway
 
 
 def _role(name: str, value: object) -> RoleConfig:
@@ -57,6 +72,8 @@ def _role(name: str, value: object) -> RoleConfig:
 def _model(name: str, value: object) -> ModelConfig:
     with located(toml_key(name)):
         table = as_table(value)
+        if "engine_groups" in table:
+            raise ConfigError("engine_groups", _LAUNCHES)
         refuse_unknown(table, (field for field in fields_of(ModelConfig) if field != "name"))
         engines = table.get("engines")
         if engines is None and "router_url" in table:

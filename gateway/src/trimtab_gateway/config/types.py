@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trimtab._core import AddressRules, Pool, normalize_address
+from trimtab._core import AddressRules, Pool
 from trimtab.errors import TrimtabError
 from trimtab.spec import AdapterSpec, ConfigError, PoolSpec, RoutingSpec, toml_key
 from trimtab.spec.frozen import assign
@@ -16,6 +16,7 @@ from trimtab.spec.rules import (
     check_path,
     check_role_name,
     check_seconds,
+    normalized_url,
     refuse_duplicates,
     without_user_info,
 )
@@ -86,7 +87,7 @@ class ModelConfig(PoolSpec, AdapterSpec):
         AdapterSpec.__post_init__(self)
         assign(self, engines=tuple(self.engines))
         if self.router_url is not None:
-            assign(self, router_url=_checked_router_url(self.router_url))
+            assign(self, router_url=normalized_url("router_url", self.router_url))
             if self.engines:
                 raise ConfigError("router_url", "is refused: the model has engines; it has the one or the other")
         PoolSpec.__post_init__(self)
@@ -267,13 +268,3 @@ def _checked_allow_list(value: object) -> tuple[str, ...]:
     except TrimtabError as error:
         raise ConfigError("worker_allow", str(error)) from None
     return tuple(value)
-
-
-def _checked_router_url(value: object) -> str:
-    if not isinstance(value, str):
-        shown = without_user_info(repr(value))
-        raise ConfigError("router_url", f"{shown} is refused: it must be a string like 'http://10.0.0.1:3000'")
-    try:
-        return normalize_address(value)[1]
-    except TrimtabError as error:
-        raise ConfigError("router_url", str(error)) from None

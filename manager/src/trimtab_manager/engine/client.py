@@ -12,6 +12,7 @@ abort every request that runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trimtab_manager.engine import wire
@@ -21,10 +22,28 @@ from trimtab_manager.engine.types import Loads, ModelInfo, PauseMode, ServerInfo
 
 T = TypeVar("T")
 
-LOADS = "/v1/loads"
-OLD_LOADS = "/get_load"
 HEALTH_TIMEOUT_S = 25.0
 """SGLang's own time-out for ``/health`` is 20 s; an answer in which it says so is worth waiting for."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where this version of SGLang says what every version says somewhere. The capability probe finds out.
+
+    Attributes:
+        model_info: ``/model_info``, or ``/get_model_info`` on older servers.
+        server_info: ``/server_info``, or ``/get_server_info``.
+        loads: ``/v1/loads``, or ``/get_load``.
+        ready: ``/ready``; None where only ``/health`` says so.
+    """
+
+    model_info: str = "/model_info"
+    server_info: str = "/server_info"
+    loads: str = "/v1/loads"
+    ready: str | None = "/ready"
+
+
+OLD_LOADS = "/get_load"
 
 
 class EngineClient:
@@ -35,7 +54,7 @@ class EngineClient:
         engine: Its id, for messages; the URL while it has none.
         api_key: Its (admin) key, if it wants one.
         timeout_s: Deadline of a call that names none of its own.
-        loads_path: Where it reports its load: ``/v1/loads``, or ``/get_load`` on older servers.
+        paths: Where it says what; those of current servers until a probe has found others.
     """
 
     def __init__(
@@ -45,11 +64,11 @@ class EngineClient:
         engine: str | None = None,
         api_key: str | None = None,
         timeout_s: float = 30.0,
-        loads_path: str = LOADS,
+        paths: Paths | None = None,
     ) -> None:
         self.transport = Transport(url, engine=engine or url, api_key=api_key)
         self.timeout_s = timeout_s
-        self.loads_path = loads_path
+        self.paths = paths or Paths()
 
     @property
     def url(self) -> str:
@@ -69,21 +88,22 @@ class EngineClient:
 
     async def model_info(self, *, timeout_s: float | None = None) -> ModelInfo:
         """Path, name and weight version, as they are now."""
-        return await self._read("/model_info", wire.model_info, timeout_s)
+        return await self._read(self.paths.model_info, wire.model_info, timeout_s)
 
     async def server_info(self, *, timeout_s: float | None = None) -> ServerInfo:
         """Values of the start-up. Answered by the scheduler: a hung one never does."""
-        return await self._read("/server_info", wire.server_info, timeout_s)
+        return await self._read(self.paths.server_info, wire.server_info, timeout_s)
 
     async def loads(self, *, timeout_s: float | None = None) -> Loads:
         """What runs and waits, as the schedulers last published it: look at ``age_s``."""
-        if self.loads_path == OLD_LOADS:
-            return await self._read(OLD_LOADS, wire.old_loads, timeout_s)
-        return await self._read(LOADS, wire.loads, timeout_s)
+        parse = wire.old_loads if self.paths.loads == OLD_LOADS else wire.loads
+        return await self._read(self.paths.loads, parse, timeout_s)
 
     async def ready(self, *, timeout_s: float | None = None) -> bool:
         """Whether it would take a request now: not while it starts, is paused, or failed its last health check."""
-        reply = await self.transport.exchange("GET", "/ready", timeout_s=self._limit(timeout_s))
+        if self.paths.ready is None:
+            return await self.health()
+        reply = await self.transport.exchange("GET", self.paths.ready, timeout_s=self._limit(timeout_s))
         return reply.status == OK
 
     async def health(self, *, timeout_s: float = HEALTH_TIMEOUT_S) -> bool:

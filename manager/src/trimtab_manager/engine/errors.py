@@ -129,13 +129,76 @@ class IdentityChanged(TrimtabError):
 
 
 class NotIdle(TrimtabError):
-    """The engine, or the router, still says that requests run or wait on it; the message has the counts."""
+    """At the deadline requests still ran or waited, by the router's count or the engine's; the message has both.
+
+    Attributes:
+        engine: Id of the engine.
+        outstanding: Leases that are open on it.
+        running: Requests that it says run.
+        waiting: Requests that it says wait.
+    """
 
     code: ClassVar[str] = "not_idle"
     retryable = True
 
+    def __init__(self, message: str, *, engine: str, outstanding: int, running: int, waiting: int) -> None:
+        super().__init__(message)
+        self.engine = engine
+        self.outstanding = outstanding
+        self.running = running
+        self.waiting = waiting
+
+
+class FlushRefused(TrimtabError):
+    """The engine refused to empty its cache until the deadline; the message has what it says runs and waits.
+
+    Attributes:
+        engine: Id of the engine.
+        running: Requests that it says run.
+        waiting: Requests that it says wait.
+    """
+
+    code: ClassVar[str] = "flush_refused"
+    retryable = True
+
+    def __init__(self, message: str, *, engine: str, running: int, waiting: int) -> None:
+        super().__init__(message)
+        self.engine = engine
+        self.running = running
+        self.waiting = waiting
+
+
+class NotReady(TrimtabError):
+    """The engine does not say that it is well; it stays out of routing."""
+
+    code: ClassVar[str] = "not_ready"
+    retryable = True
+
 
 class Quarantined(TrimtabError):
-    """Nobody knows what state the engine is in, or it cannot leave it: it serves nothing until it is replaced."""
+    """Nobody knows what state the engine is in, or it cannot leave it: it serves nothing until it is replaced.
+
+    Attributes:
+        engine: Id of the engine.
+    """
 
     code: ClassVar[str] = "engine_quarantined"
+
+    def __init__(self, engine: str, reason: str) -> None:
+        super().__init__(f"engine {engine} is quarantined: {reason}; replace it")
+        self.engine = engine
+
+
+class RestoreFailed(TrimtabError):
+    """A woken engine did not get its weights back; it stays out of routing, and may be activated again.
+
+    Attributes:
+        engine: Id of the engine.
+    """
+
+    code: ClassVar[str] = "restore_failed"
+    retryable = True
+
+    def __init__(self, engine: str, reason: str) -> None:
+        super().__init__(f"engine {engine} is awake without its weights: {reason}; activate it again, or replace it")
+        self.engine = engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 
@@ -113,7 +114,8 @@ class _Health:
         except asyncio.TimeoutError:
             self.last = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
         except aiohttp.ClientConnectorError as error:
-            self.last = (error.os_error.strerror or str(error.os_error)).lower()
+            number = error.os_error.errno
+            self.last = str(error.os_error) if number is None else os.strerror(number).lower()
         except (OSError, aiohttp.ClientError) as error:
             self.last = str(error) or type(error).__name__
         return False

@@ -40,7 +40,11 @@ async def confirm_idle(client: EngineClient, at_s: float) -> None:
         if left_s(at_s) <= gap_s:
             raise NotIdle(
                 f"engine {client.engine} still says that {loads.running} requests run and {loads.waiting} wait,"
-                " though the router has none on it: who else sends requests to it?"
+                " though the router has none on it: who else sends requests to it?",
+                engine=client.engine,
+                outstanding=0,
+                running=loads.running,
+                waiting=loads.waiting,
             )
         await asyncio.sleep(gap_s)
         gap_s = FIRST_GAP_S if agreed else min(LONGEST_GAP_S, gap_s * 2)

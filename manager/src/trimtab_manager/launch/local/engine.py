@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 KILL_DEADLINE_S = 30.0
 """How long a killed process may take to go: a driver can hold one while it frees the memory of a GPU."""
+GUARD_PATIENCE_S = 2.0
+"""How long a guard may take over a kill before it is killed itself: one that was stopped would never do it."""
 REFUSE_DEADLINE_S = 5.0
 
 
@@ -64,6 +66,7 @@ class LocalEngine:
             "launcher": "local",
             "command": [shown(process.command) for process in self._processes],
             "pids": [process.pid for process in self._processes],
+            "guards": [process.guard_pid for process in self._processes],
             **self._facts,
             "logs": [str(process.log.path) for process in self._processes],
         }
@@ -106,6 +109,9 @@ class LocalEngine:
             self._order(TERMINATE)
             await self._grace(gone)
             self._order(KILL)
+            await asyncio.wait({gone}, timeout=GUARD_PATIENCE_S)
+            for process in self._processes:
+                process.kill_guard()
             await asyncio.wait({gone}, timeout=KILL_DEADLINE_S)
             if not gone.done():
                 raise StopError(

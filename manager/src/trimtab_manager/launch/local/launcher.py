@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,9 +22,10 @@ from trimtab_manager.launch.gpus import GpuBinding, bind_gpus, node_gpus
 from trimtab_manager.launch.keys import key_file, secrets_of
 from trimtab_manager.launch.local.engine import LocalEngine
 from trimtab_manager.launch.local.gpu_pool import GpuPool
+from trimtab_manager.launch.local.guard import descendants
 from trimtab_manager.launch.local.logs import LogFile, log_path
 from trimtab_manager.launch.local.orphans import is_orphan, kill_group, kill_orphans, marks, owners
-from trimtab_manager.launch.local.ports import PortAllocator, PortBlock
+from trimtab_manager.launch.local.ports import PORTS, PortAllocator, PortBlock
 from trimtab_manager.launch.local.process import GuardedProcess
 from trimtab_manager.launch.startup import PROGRESS_INTERVAL_S, NotReady, log_progress, wait_ready
 from trimtab_manager.launch.types import Exit, LaunchError, LaunchRequest, ProgressListener
@@ -63,7 +65,7 @@ class LocalLauncher:
         progress: Called while an engine starts.
         progress_interval_s: Seconds between two such calls.
         stop_grace_s: What ``close`` gives an engine between SIGTERM and SIGKILL.
-        ports: Where blocks come from; by default those of this host.
+        ports: What blocks of ports may be made of.
 
     Raises:
         LaunchError: The router could not reach what would be advertised.
@@ -81,7 +83,7 @@ class LocalLauncher:
         progress: ProgressListener = log_progress,
         progress_interval_s: float = PROGRESS_INTERVAL_S,
         stop_grace_s: float = 20.0,
-        ports: PortAllocator | None = None,
+        ports: range = PORTS,
     ) -> None:
         self._log_folder = log_folder
         self._python = python
@@ -91,9 +93,11 @@ class LocalLauncher:
         self._progress = progress
         self._progress_interval_s = progress_interval_s
         self._stop_grace_s = stop_grace_s
-        self._ports = ports or PortAllocator(on_taken=self._free_of_orphans)
+        self._ports = PortAllocator(within=ports, on_taken=self._free_of_orphans)
         self._gpus = GpuPool(node_gpus())
         self._engines: set[LocalEngine] = set()
+        # One at a time: a block holds a descriptor per port until its engine is started.
+        self._starting = asyncio.Lock()
         self._clean: asyncio.Future[Any] | None = None
         self._has_leftovers = run_id is not None
         self._closed = False
@@ -102,19 +106,23 @@ class LocalLauncher:
         """See :class:`~trimtab_manager.launch.types.Launcher`."""
         await self._end_leftovers()
         failure: Failure | None = None
+        ends_s = time.monotonic() + request.deadline_s
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            blocks = await self._allocate(request.nodes)
             with key_file(request) as keys:
-                engine = self._start(request, blocks, keys)
+                async with self._starting:
+                    blocks = await self._allocate(request.nodes)
+                    engine = self._start(request, blocks, keys)
                 try:
-                    failure = await self._wait(engine, request, blocks)
+                    failure = await self._wait(engine, request, blocks, ends_s - time.monotonic())
                 except BaseException:
                     await engine.stop(0)
                     raise
             if failure is None:
                 return engine
             await engine.stop(0)
-            if not failure.port_was_taken or self._closed:
+            if self._closed:
+                raise LaunchError(f"{request.engine_id}: the launcher was closed while the engine started")
+            if not failure.port_was_taken:
                 break
             log.warning(
                 "%s: a port of %s was somebody else's when it started (attempt %d of %d); another block is tried",
@@ -171,7 +179,10 @@ class LocalLauncher:
             processes: list[GuardedProcess] = []
             for node, (command, binding) in enumerate(zip(commands, bindings, strict=True)):
                 blocks[node].hand_over()
-                processes.append(self._process(request, node, command, binding))
+                try:
+                    processes.append(self._process(request, node, command, binding))
+                except OSError as error:
+                    raise LaunchError(f"{name}: cannot start {shown(command)}: {error}") from error
                 undo.callback(processes[-1].abandon)
             release = undo.pop_all()
         facts = {
@@ -210,13 +221,15 @@ class LocalLauncher:
         finally:
             logs.close()
 
-    async def _wait(self, engine: LocalEngine, request: LaunchRequest, blocks: Sequence[PortBlock]) -> Failure | None:
+    async def _wait(
+        self, engine: LocalEngine, request: LaunchRequest, blocks: Sequence[PortBlock], deadline_s: float
+    ) -> Failure | None:
         """Wait until it is ready; None, or why it is not going to be."""
         try:
             elapsed = await wait_ready(
                 engine,
                 request.engine_id,
-                deadline_s=request.deadline_s,
+                deadline_s=deadline_s,
                 progress=self._progress,
                 progress_interval_s=self._progress_interval_s,
             )
@@ -224,7 +237,7 @@ class LocalLauncher:
             ended, elapsed, health = error.exit, error.elapsed_s, error.health
         else:
             stranger = await asyncio.get_running_loop().run_in_executor(
-                None, _stranger, blocks[0].base, marks(self._run_id, f"{request.engine_id}#{request.generation}")
+                None, _stranger, blocks[0].base, engine.facts["guards"][0]
             )
             if stranger is None:
                 log.info("%s is healthy at %s after %.1f s", request.engine_id, engine.url, elapsed)
@@ -287,10 +300,12 @@ class LocalLauncher:
         return ended
 
 
-def _stranger(port: int, own: Mapping[str, str]) -> str | None:
-    """Who listens on a port and is no process with these marks; None if it is one, or that cannot be seen."""
+def _stranger(port: int, guard: int) -> str | None:
+    """Who listens on a port and is not below this guard; None if it is, or that cannot be seen."""
+    if owners([port], among=descendants(guard)).get(port) is not None:
+        return None
     owner = owners([port]).get(port)
-    return None if owner is None or own.items() <= owner.environment.items() else str(owner)
+    return None if owner is None else str(owner)
 
 
 def _release_result(allocation: asyncio.Future[PortBlock]) -> None:

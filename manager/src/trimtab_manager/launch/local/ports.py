@@ -6,7 +6,7 @@ ports are given out in blocks, and a block has to stay its owner's until the eng
 * Blocks lie outside the range from which the kernel takes the local ports of connections.
 * Who holds a block has bound an abstract Unix socket named after it. Such names are unique in a network namespace, as
   ports are; so the managers of all users and containers that share the ports agree, no file can be left over, and the
-  kernel frees the block of a manager that died. It is held for the life of the engine.
+  kernel frees the block of a manager that died (with its forks, if it has any). It is held for the life of the engine.
 * Every port of the block is bound too, until the engine is about to start: whoever asks for one of them gets
   "address in use" at once, and not the engine half a minute later.
 
@@ -27,9 +27,8 @@ from trimtab_manager.launch.types import LaunchError
 
 BLOCK_SIZE = 16
 """Ports of a block. SGLang's farthest one is 13 above ``dist-init``, which is the third."""
-LOWEST = 20_000
-"""First port of a block. Below are the well-known services and Ray's workers (10002 to 19999)."""
-HIGHEST = 65_535
+PORTS = range(20_000, 65_536)
+"""What blocks are made of. Below are the well-known services and Ray's workers (10002 to 19999)."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -86,7 +85,7 @@ class PortAllocator:
         self,
         *,
         size: int = BLOCK_SIZE,
-        within: range = range(LOWEST, HIGHEST + 1),
+        within: range = PORTS,
         generator: random.Random | None = None,
         on_taken: Callable[[Sequence[int]], bool] = lambda _ports: False,
     ) -> None:

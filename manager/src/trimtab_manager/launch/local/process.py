@@ -77,6 +77,11 @@ class GuardedProcess:
             with suppress(BrokenPipeError):
                 self._orders.write(order)
 
+    def kill_guard(self) -> None:
+        """For a guard that obeys no order, such as a stopped one: its engine goes with it, the rest is looked for."""
+        if not self.gone.is_set():
+            self._guard.kill()
+
     def abandon(self) -> None:
         """Kill it and look no more: for a start that failed half way. The guard needs nobody for that."""
         self.order(KILL)
@@ -113,10 +118,14 @@ class GuardedProcess:
         if self.exit is None:
             # Somebody killed the guard. The engine's first process goes with it; others have to be looked for.
             self._set_exit(None, f"its guard (pid {self._guard.pid}) ended with {code}\n")
-            sweep = self._loop.run_in_executor(None, lambda: kill_marked(self._marks))
-            sweep.add_done_callback(lambda _done: self.gone.set())
+            self._sweep()
         else:
             self.gone.set()
+
+    def _sweep(self) -> None:
+        """Kill what the marks find, until they find nothing."""
+        sweep = self._loop.run_in_executor(None, lambda: kill_marked(self._marks))
+        sweep.add_done_callback(lambda done: self._sweep() if done.result() else self.gone.set())
 
     def _set_exit(self, code: int | None, note: str = "") -> None:
         killed = code is not None and code < 0
