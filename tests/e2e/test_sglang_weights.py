@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.sglang_traffic import greedy
+from tests.support.trajectories import call
 from tests.support.update_scope import SmallScope, small_scope
 from trimtab import Lease, ParkedAcquire, Pool
 from trimtab_manager.sim import Fault, SimConfig, running_engine
@@ -22,6 +23,8 @@ from trimtab_manager.weights import FromDisk, Label, UpdateFailed, WeightUpdates
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import aiohttp
 
     from tests.support.sglang_server import Installation, SglangServer
 
@@ -52,7 +55,11 @@ def updates(scope: SmallScope) -> WeightUpdates:
 
 
 async def test_disk_under_load(
-    sglang_installation: Installation, sglang_pair: Pair, scope: SmallScope, updates: WeightUpdates
+    sglang_installation: Installation,
+    sglang_pair: Pair,
+    scope: SmallScope,
+    updates: WeightUpdates,
+    http: aiohttp.ClientSession,
 ) -> None:
     """Sixteen requests run while the weights are replaced: none fails, all are cut, and none sees two weights.
 
@@ -67,7 +74,7 @@ async def test_disk_under_load(
         while len(tokens) < 100:
             lease = await granted(scope.pool, f"s{number}")
             body = greedy((number, *PROMPT, *tokens), 100 - len(tokens))
-            answer = await asyncio.to_thread(server_at(sglang_pair, lease.url).generate, body)
+            answer = await call(http, f"{lease.url}/generate", body)
             meta = answer["meta_info"]
             aborted = meta["finish_reason"]["type"] == "abort"
             labels = [span["version"] for span in meta["weight_versions"]]
@@ -90,15 +97,17 @@ async def test_disk_under_load(
     assert scope.states() == {"e0": "eligible", "e1": "eligible"}
 
 
-async def test_b3_a_label_aborts_nothing(sglang_pair: Pair, scope: SmallScope, updates: WeightUpdates) -> None:
+async def test_b3_a_label_aborts_nothing(
+    sglang_pair: Pair, scope: SmallScope, updates: WeightUpdates, http: aiohttp.ClientSession
+) -> None:
     """Requests that run when a label changes come to their own end, and the version is published after that."""
     for server in sglang_pair:
         server.slow_down(0.01)
 
     async def one(number: int) -> str:
-        with_lease = scope.pool.acquire(f"s{number}")
-        answer = await asyncio.to_thread(server_at(sglang_pair, with_lease.url).generate, greedy((number, *PROMPT), 60))
-        with_lease.settle("completed")
+        lease = scope.pool.acquire(f"s{number}")
+        answer = await call(http, f"{lease.url}/generate", greedy((number, *PROMPT), 60))
+        lease.settle("completed")
         return str(answer["meta_info"]["finish_reason"]["type"])
 
     running = [asyncio.ensure_future(one(number)) for number in range(16)]
@@ -236,8 +245,3 @@ def assert_runs(installation: Installation, servers: Pair, *, seed: int, version
 def checksum(server: SglangServer) -> str:
     """Of all its weights."""
     return str(server.call("/weights_checker", {"action": "checksum"})["per_engine_checksum"])
-
-
-def server_at(servers: Pair, url: str) -> SglangServer:
-    """The server behind a lease's URL."""
-    return next(server for server in servers if server.url == url)

@@ -19,7 +19,6 @@ from trimtab import PoolFailed, TrimtabError
 from trimtab_manager.weights import FromDisk, UpdateFailed
 
 if TYPE_CHECKING:
-
     from tests.manager.faults.conftest import Fleet
 
 NEW, LATER = FromDisk("sim://weights/2"), FromDisk("sim://weights/3")
@@ -32,6 +31,8 @@ STEPS = {
     "read_back": "/model_info",
     "resume": "/continue_generation",
 }
+RUNNING_STEP_S = 0.02
+"""A request takes so long for a token while an update begins: every engine has something to abort."""
 LIMIT_S = DRAIN_S + 4 * STEP_S
 """A fault costs its own step's deadline, and that of a drain at most."""
 
@@ -50,10 +51,15 @@ async def test_b6_a_fault_of_one_engine_in_one_step(fleet: Fleet, step: str, fau
     watch, traffic = Watch(fleet.scope, fleet.engines), Traffic(fleet.scope)
     async with watch.looking(), traffic.running():
         await wait_until(lambda: traffic.completed > 6, "sessions run")
+        for engine in fleet.engines.values():
+            engine.scheduler.forward_sleep_s = RUNNING_STEP_S
+        await wait_until(lambda: all(engine.scheduler.running for engine in fleet.engines.values()), "all are busy")
         fleet.victim.arm(FAULTS[fault](STEPS[step]))
         began = time.monotonic()
         result = await fleet.updates.update(NEW, 2)
         assert time.monotonic() - began < LIMIT_S
+        for engine in fleet.engines.values():
+            engine.scheduler.forward_sleep_s = 0
         states = fleet.scope.states()
         assert states["e0"] == states["e2"] == "eligible"
         assert fleet.scope.pool.weight_version == 2
@@ -125,6 +131,7 @@ async def test_b6_the_pool_is_over_when_it_is_to_publish(fleet: Fleet, how: str)
     assert not any(engine.admission.paused for engine in fleet.engines.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["report", "fail"])
 async def test_b6_a_drain_that_is_late(fleet: Fleet, policy: str) -> None:
     """A lease is never settled: the update ends at the deadline, the engines go on, and the pool does what it should.

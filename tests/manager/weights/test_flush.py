@@ -57,6 +57,7 @@ async def test_b5_a_refused_flush_is_asked_again_with_growing_gaps(fleet: Fleet)
     assert time.monotonic() - began >= 0.05 + 0.1 + 0.2
 
 
+@pytest.mark.slow
 async def test_b5_an_engine_that_never_flushes_is_named_with_its_queue(fleet: Fleet) -> None:
     """At the deadline it is left behind, in a bounded number of tries, and the job goes on without it."""
     fleet.engines[2].arm(Fault(kind="status", path="/flush_cache", status=400))
@@ -103,6 +104,7 @@ async def test_b5_nothing_is_flushed_while_requests_run(fleet: Fleet) -> None:
     assert refused == []
 
 
+@pytest.mark.slow
 async def test_a_foreign_client_keeps_its_engine_out(fleet: Fleet) -> None:
     """Somebody calls e0 past the router, and never stops: e0 is not idle at its deadline.
 
