@@ -61,3 +61,12 @@ def test_a_bad_gateway_table_is_named() -> None:
     """Where it stands in the file."""
     with pytest.raises(ConfigError, match=r"gateway\.prot: unknown key; did you mean 'port'"):
         gateway_config(FleetSpec((role(model("m", group())),), gateway={"prot": 1}))
+
+
+def test_a_gateway_in_front_of_itself_is_refused() -> None:
+    """Also where it stands among the engines that run already."""
+    fleet = FleetSpec((role(model("a.b", group(launcher="external", urls=["localhost:8080"]))),))
+    with pytest.raises(ConfigError, match="this gateway itself") as caught:
+        gateway_config(fleet)
+    assert caught.value.where == 'roles.rollout.models."a.b".engine_groups[0].urls[0]'
+    assert gateway_config(fleet, port=0).port == 0
