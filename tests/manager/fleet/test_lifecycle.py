@@ -41,11 +41,11 @@ async def test_a_pause_fences_and_a_resume_lifts(fleet: Fleet) -> None:
         assert result.ok, result
         with pytest.raises(NotServing):
             fleet.pool.acquire()
-    assert fleet.fleet.monitor.suspensions.owners == ("paused",)
+    assert [*fleet.fleet.monitor.suspensions.owners] == ["paused"]
     for _ in range(2):
         assert (await fleet.manager.resume("rollout")).ok
         assert fleet.lease_ids() == {E0, E1, E2}
-    assert fleet.fleet.monitor.suspensions.owners == ()
+    assert [*fleet.fleet.monitor.suspensions.owners] == []
     with pytest.raises(InvalidRequest, match="'soft' is no pause mode; there are abort, in_place, retract"):
         await fleet.manager.pause("rollout", mode="soft")
 

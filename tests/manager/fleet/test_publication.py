@@ -72,7 +72,7 @@ def fail_registry(fleet: Fleet) -> None:
     registry.publish = publish  # type: ignore[assignment, method-assign]  # as above
 
 
-STEPS = {
+STEPS: dict[Callable[[Fleet], None], type[TrimtabError]] = {
     fail_launch: LaunchError,
     fail_health: TrimtabError,
     fail_weights: CatchUpError,
@@ -82,6 +82,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 async def test_a_failure_changes_nothing_and_leaves_nothing(fleet: Fleet, step: Callable[[Fleet], None]) -> None:
     """Two engines come together, one of them fails: the other one is destroyed with it, and the fleet serves on."""
