@@ -235,3 +235,12 @@ async def test_names_that_nobody_serves_are_refused(fleet: Fleet) -> None:
         await fleet.manager.sleep("judge")
     with pytest.raises(UnknownModel, match="role rollout has no model 'big' \\(it has: policy\\)"):
         await fleet.manager.sleep("rollout", "big")
+
+
+async def test_a_gateway_can_read_the_count_of_topologies(fleet: Fleet) -> None:
+    """Epoch and revision by role, as the registry has them at this moment."""
+    before = fleet.manager.topology_count()
+    await fleet.manager.scale("rollout", replicas=2)
+    after = fleet.manager.topology_count()
+    assert before.epoch == after.epoch == fleet.topology.epoch
+    assert after.revisions == {"rollout": before.revisions["rollout"] + 1} == {"rollout": fleet.topology.revision}
