@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-__all__ = ["EngineResult", "FleetControl", "OperationResult"]
+__all__ = ["EngineResult", "FleetControl", "OperationResult", "TopologyCount"]
 
 Status = Literal["ok", "error", "timeout", "skipped"]
 
@@ -61,6 +61,19 @@ class OperationResult:
     def ok(self) -> bool:
         """Whether it worked on every engine."""
         return all(row.status == "ok" for row in self.engines)
+
+
+@dataclass(frozen=True)
+class TopologyCount:
+    """How often the engines of each role changed, by the count of whoever changes them.
+
+    Attributes:
+        epoch: The counts are comparable within it.
+        revisions: ``topology_revision`` by role.
+    """
+
+    epoch: str
+    revisions: Mapping[str, int]
 
 
 class FleetControl(Protocol):

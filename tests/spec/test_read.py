@@ -120,6 +120,8 @@ MISTAKES = {
     f"{GROUP}server_args = {{ port = 1 }}": f"{AT}.engine_groups[0].server_args.port: is refused: the launcher gives",
     f"{GROUP}server_args = {{ x = 1979-05-27 }}": f"{AT}.engine_groups[0].server_args: x: datetime.date(1979, 5, 27)",
     f"{GROUP}[roles.rollout.models.tiny.env_vars]\nA = 1": f"{AT}.env_vars.A: 1 is refused: it must be a string",
+    f"{GROUP}launcher = 'external'": f"{AT}.engine_groups[0].urls: is missing: it must be a list",
+    f"{GROUP}launcher = 'external'\nurls = []\nreplicas = 2": f"{AT}.engine_groups[0].replicas: 2 is refused",
     "": "roles: nothing to serve",
     "[roles": "is not valid TOML: ",
 }

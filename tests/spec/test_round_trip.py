@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.spec.samples import model, role
+from tests.spec.samples import group, model, role
 from trimtab.spec import (
     ConfigError,
     EngineGroupSpec,
@@ -149,6 +149,14 @@ def test_json_that_is_no_fleet(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         FleetSpec.from_json(text)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("urls", [(), ("10.0.0.1:30000", "[::1]:30000")])
+def test_an_external_group_comes_back_equal(urls: tuple[str, ...]) -> None:
+    """Also one that has no engines yet."""
+    fleet = FleetSpec((role(model("m", group(launcher="external", urls=urls, lifecycle=False))),))
+    assert fleet_from_table(parse_toml(fleet.to_toml())) == fleet
+    assert FleetSpec.from_json(fleet.to_json()) == fleet
 
 
 def test_defaults_come_from_one_place(tmp_path: Any) -> None:

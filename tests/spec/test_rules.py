@@ -67,7 +67,6 @@ def test_gpus_are_counted_from_zero(count: Any) -> None:
         ({"env_vars": {"A": 1}}, "env_vars.A", "1 is refused: it must be a string"),
         ({"env_vars": ["A"]}, "env_vars", "must be a table"),
         ({"urls": ["10.0.0.1:1"]}, "urls", "only a group with launcher = \"external\" has them, not 'local'"),
-        ({"launcher": "external"}, "urls", "is missing"),
         ({**EXTERNAL, "urls": "10.0.0.1:1"}, "urls", "must be a list"),
         ({**EXTERNAL, "urls": ["10.0.0.1:1", "http://10.0.0.1:1/"]}, "urls[1]", "urls[0] has the same address"),
         ({**EXTERNAL, "urls": ["http://u:secret@h:1"]}, "urls[0]", "user info"),
@@ -106,6 +105,7 @@ def test_an_external_group_counts_its_urls() -> None:
     external = group(**EXTERNAL, lifecycle=False)
     assert external.replicas == 2
     assert external.urls == ("http://10.0.0.1:30000", "http://10.0.0.2:30000")
+    assert group(launcher="external").replicas == 0, "they are added while it runs"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_broken_rule_of_routing(knobs: dict[str, Any], where: str) -> None:
         ({"start_deadline_s": 0}, "start_deadline_s"),
         ({"stop_grace_s": math.inf}, "stop_grace_s"),
         ({"control_timeout_s": True}, "control_timeout_s"),
-        ({"poison_ttl_s": "1h"}, "poison_ttl_s"),
+        ({"restart_backoff_s": "1h"}, "restart_backoff_s"),
         ({"python": ""}, "python"),
         ({"log_dir": 3}, "log_dir"),
         ({"bind_host": "node-1"}, "bind_host"),

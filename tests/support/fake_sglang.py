@@ -11,7 +11,10 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def write_fake(folder: Path) -> str:
@@ -125,7 +128,7 @@ def chatty() -> None:
     say("\n".join(f"line {number}" for number in range(1000)))
 
 
-BEHAVIOURS = {
+BEHAVIOURS: dict[str, Callable[[], None]] = {
     "serve": lambda: None,
     "trace": trace,
     "killed": killed,
@@ -136,6 +139,7 @@ BEHAVIOURS = {
     "family": lambda: family(Path(flag("file"))),
     "shows": shows,
     "chatty": chatty,
+    "silent": lambda: stay(Path(os.devnull)),
 }
 
 if __name__ == "__main__":

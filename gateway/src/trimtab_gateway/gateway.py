@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import time
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from trimtab._core import AddressRules, DataPlane, Pool, Role
@@ -25,10 +26,11 @@ from trimtab_gateway.statistics import GatewayStatistics
 from trimtab_gateway.traces import exporting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from trimtab.fleet import FleetControl
+    from trimtab.fleet import FleetControl, TopologyCount
     from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
@@ -52,7 +54,8 @@ class Gateway:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self._roles = tuple(_serve(role) for role in config.roles)
-        self._publisher = Publisher(lambda: Fleet(self._roles))
+        self._topology: Callable[[], TopologyCount] | None = None
+        self._publisher = Publisher(self._served)
         self._watch = Watch(self._publisher)
         self._address_rules = AddressRules(config.worker_allow)
         self._workers = Workers(
@@ -84,6 +87,14 @@ class Gateway:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
         return {served.name: served for served in self._roles}[role].models[model]
 
+    def count_topology_by(self, source: Callable[[], TopologyCount]) -> None:
+        """Take epoch and ``topology_revision`` of the roles from whoever runs their engines, from now on.
+
+        Args:
+            source: Says the counts of this moment, at once; a role that it does not name is counted here.
+        """
+        self._topology = source
+
     def manage(self, fleet: FleetControl) -> None:
         """Let ``fleet`` carry out what is asked of the engines (``POST /<role>/pause`` and its kin)."""
         self._fleet = fleet
@@ -96,6 +107,13 @@ class Gateway:
             counters = self._data_plane.statistics()
             lags["data"] = self._data_plane.loop_lag()
         return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started, lags)
+
+    def _served(self) -> Fleet:
+        if self._topology is None:
+            return Fleet(self._roles)
+        count = self._topology()
+        roles = tuple(replace(role, topology_revision=count.revisions.get(role.name)) for role in self._roles)
+        return Fleet(roles, epoch=count.epoch)
 
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:

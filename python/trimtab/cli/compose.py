@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trimtab.spec.adapter import AdapterSpec
+from trimtab.spec.error import ConfigError
 from trimtab.spec.pool import PoolSpec
 from trimtab.spec.tables import fields_of
 from trimtab_gateway.config import ModelConfig, RoleConfig, gateway_from_table
+from trimtab_gateway.config.types import own_authorities
 
 if TYPE_CHECKING:
     from trimtab.spec import FleetSpec, InferenceModelSpec, InferenceRoleSpec
@@ -22,9 +24,14 @@ def gateway_config(fleet: FleetSpec, **overrides: object) -> GatewayConfig:
         overrides: Keys of ``[gateway]`` that replace those of the file, and keys for when no file holds them.
 
     Raises:
-        ConfigError: A value of ``[gateway]`` breaks a rule.
+        ConfigError: A value of ``[gateway]`` breaks a rule, or an engine is the gateway itself.
     """
-    return gateway_from_table(fleet.gateway, map(_role, fleet.roles), **overrides)
+    config = gateway_from_table(fleet.gateway, map(_role, fleet.roles), **overrides)
+    own = own_authorities(config.host, config.port) if config.port else ()
+    for place, url in fleet.external_urls():
+        if url.partition("://")[2] in own:
+            raise ConfigError(place, f"{url} is refused: it is the address of this gateway itself")
+    return config
 
 
 def _role(role: InferenceRoleSpec) -> RoleConfig:

@@ -67,7 +67,7 @@ class EngineGroupSpec:
         launcher: ``local`` starts processes on this machine, ``ray`` actors in a cluster, ``external`` nothing: the
             engines run already.
         engine: ``sglang``, or ``sim``: the simulated engine.
-        urls: Of an external group: where its engines are.
+        urls: Of an external group: where its engines are; more may be added while it runs.
         lifecycle: Of an external group: the manager may pause, update and sleep its engines.
         env_vars: Environment of the engines' processes, over that of the model.
     """
@@ -87,7 +87,7 @@ class EngineGroupSpec:
 
     def __post_init__(self) -> None:
         check_printable_name("engine group", self.name)
-        check_int("replicas", self.replicas, 1, MAX_COUNT)
+        check_int("replicas", self.replicas, 0 if self.launcher == "external" else 1, MAX_COUNT)
         check_int("gpus_per_engine", self.gpus_per_engine, 0, MAX_COUNT)
         if not isinstance(self.parallel, ParallelSpec):
             raise ConfigError("parallel", f"{self.parallel!r} is refused: it must be a table such as {{tp = 2}}")
@@ -109,10 +109,6 @@ class EngineGroupSpec:
             self._check_launched()
 
     def _check_external(self) -> None:
-        if not self.urls:
-            raise ConfigError(
-                "urls", 'is missing: an external group says where its engines are, as in ["10.0.0.1:30000"]'
-            )
         if self.replicas not in (1, len(self.urls)):
             raise ConfigError(
                 "replicas",

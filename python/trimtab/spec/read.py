@@ -106,6 +106,9 @@ def _group(index: int, value: object) -> EngineGroupSpec:
         table = as_table(value)
         refuse_unknown(table, GROUP_KEYS)
         refuse_missing(table, ("name",))
+        if table.get("launcher") == "external" and "urls" not in table:
+            hint = 'it must be a list such as ["10.0.0.1:30000"], or [] when all of them are added while it runs'
+            raise ConfigError("urls", f"is missing: {hint}")
         with located("parallel"):
             layout = as_table(table.get("parallel", {}))
             refuse_unknown(layout, fields_of(ParallelSpec))

@@ -118,19 +118,20 @@ async def test_close_ends_a_launch_that_is_not_ready(make_launcher: MakeLauncher
     launch = asyncio.ensure_future(launcher.launch(request(behave="deaf")))
     await wait_until(lambda: seen, "a line of progress")
     await launcher.close()
-    with pytest.raises(LaunchError, match="SIGTERM"):
+    with pytest.raises(LaunchError, match="policy/0: the launcher was closed while the engine started"):
         await launch
-    with pytest.raises(LaunchError, match="closed"):
+    with pytest.raises(LaunchError, match="the launcher is closed"):
         await launcher.launch(request())
 
 
+@pytest.mark.slow
 async def test_progress_says_how_far_it_is(make_launcher: MakeLauncher) -> None:
     """Every interval: seconds, what /health said, the last line of the log."""
     seen: list[Progress] = []
     launcher = make_launcher(progress=seen.append, progress_interval_s=0.2)
     with pytest.raises(LaunchError):
-        await launcher.launch(request(behave="deaf", deadline_s=1.0))
-    assert 2 <= len(seen) <= 5
+        await launcher.launch(request(behave="deaf", deadline_s=2.0))
+    assert 2 <= len(seen) <= 10
     assert (seen[-1].engine, seen[-1].health, seen[-1].last_line) == ("policy/0", "503", "listening")
     assert str(seen[-1]).startswith("policy/0 is starting: ")
 

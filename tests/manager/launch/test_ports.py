@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import os
 import random
 import socket
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from tests.manager.launch.conftest import request
 from tests.support.listener import listener
+from tests.support.waiting import wait_until
 from trimtab_manager.launch.local.ports import PORTS, PortAllocator, bind_everywhere, ephemeral_ports
 from trimtab_manager.launch.types import LaunchError
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trimtab_manager.launch.local import LocalLauncher
+    from trimtab_manager.launch.types import Progress
 
     MakeLauncher = Callable[..., LocalLauncher]
 
@@ -84,6 +88,27 @@ async def test_b17_a_port_that_is_taken_at_the_last_moment(
     engine = await make_launcher().launch(request(behave="port taken once", file=str(note)))
     assert not engine.url.endswith(note.read_text())
     assert "was somebody else's when it started (attempt 1 of 5); another block is tried" in caplog.text
+
+
+async def test_a_stranger_that_answers_in_its_place(
+    make_launcher: MakeLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server of somebody else's on the port, healthy, is not taken for the engine."""
+    ports = some_blocks(1)
+
+    async def healthy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    seen: list[Progress] = []
+    launcher = make_launcher(ports=ports, progress=seen.append, progress_interval_s=0.02)
+    launch = asyncio.ensure_future(launcher.launch(request(behave="silent")))
+    await wait_until(lambda: seen, "the engine starts")
+    async with await asyncio.start_server(healthy, "127.0.0.1", ports[0]):
+        with pytest.raises(LaunchError, match="no block"):  # the only one is the stranger's now
+            await launch
+    assert "another block is tried" in caplog.text
+    assert f"port {ports[0]} is in use by pid {os.getpid()}" in caplog.text
 
 
 def test_a_block_is_held_until_it_is_released() -> None:

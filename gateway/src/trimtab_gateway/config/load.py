@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-
 _LAUNCHES = "is refused: `trimtab serve` starts no engines; this file is one for `trimtab up`"
 
 

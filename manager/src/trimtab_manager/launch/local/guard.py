@@ -30,10 +30,10 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-TICK_MS = 200
-"""Between two looks for children; their end also wakes the poll at once, through a signal."""
-KILL_TICK_MS = 20
-"""Between two rounds of SIGKILL: whoever forks meanwhile gets it in the next one."""
+FIRST_ROUND_MS = 10
+LAST_ROUND_MS = 1000
+"""Between two rounds of SIGKILL, from and to: whoever forked meanwhile gets it in the next one. The rounds become rarer
+because a process that a driver holds can stay for minutes."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -128,11 +128,15 @@ class Guard:
 
     def run(self) -> None:
         """Serve until no process is left."""
+        round_ms = FIRST_ROUND_MS
         while self._reap():
+            wait_ms = None  # the end of a child is a signal, which is a byte in a pipe
             if self._killing:
                 for pid in descendants(os.getpid()):
                     kill(pid, signal.SIGKILL)
-            for file, _ in self._poll.poll(KILL_TICK_MS if self._killing else TICK_MS):
+                wait_ms = round_ms
+                round_ms = min(2 * round_ms, LAST_ROUND_MS)
+            for file, _ in self._poll.poll(wait_ms):
                 self._on_ready(file)
 
     def _watch(self, manager: int) -> None:

@@ -96,6 +96,8 @@ class LocalLauncher:
         self._ports = PortAllocator(within=ports, on_taken=self._free_of_orphans)
         self._gpus = GpuPool(node_gpus())
         self._engines: set[LocalEngine] = set()
+        # One at a time: a block holds a descriptor per port until its engine is started.
+        self._starting = asyncio.Lock()
         self._clean: asyncio.Future[Any] | None = None
         self._has_leftovers = run_id is not None
         self._closed = False
@@ -106,9 +108,10 @@ class LocalLauncher:
         failure: Failure | None = None
         ends_s = time.monotonic() + request.deadline_s
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            blocks = await self._allocate(request.nodes)
             with key_file(request) as keys:
-                engine = self._start(request, blocks, keys)
+                async with self._starting:
+                    blocks = await self._allocate(request.nodes)
+                    engine = self._start(request, blocks, keys)
                 try:
                     failure = await self._wait(engine, request, blocks, ends_s - time.monotonic())
                 except BaseException:
@@ -117,7 +120,9 @@ class LocalLauncher:
             if failure is None:
                 return engine
             await engine.stop(0)
-            if not failure.port_was_taken or self._closed:
+            if self._closed:
+                raise LaunchError(f"{request.engine_id}: the launcher was closed while the engine started")
+            if not failure.port_was_taken:
                 break
             log.warning(
                 "%s: a port of %s was somebody else's when it started (attempt %d of %d); another block is tried",
@@ -174,7 +179,10 @@ class LocalLauncher:
             processes: list[GuardedProcess] = []
             for node, (command, binding) in enumerate(zip(commands, bindings, strict=True)):
                 blocks[node].hand_over()
-                processes.append(self._process(request, node, command, binding))
+                try:
+                    processes.append(self._process(request, node, command, binding))
+                except OSError as error:
+                    raise LaunchError(f"{name}: cannot start {shown(command)}: {error}") from error
                 undo.callback(processes[-1].abandon)
             release = undo.pop_all()
         facts = {
