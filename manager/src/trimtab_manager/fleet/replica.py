@@ -52,11 +52,6 @@ class Replica:
         return name_of(self.engine.state)
 
     @property
-    def serves(self) -> bool:
-        """Whether it could generate now, as far as its life cycle is concerned."""
-        return self.state == READY
-
-    @property
     def backend(self) -> Backend:
         """Its incarnation in the router.
 
