@@ -38,7 +38,7 @@ from typing import Any
 
 from trimtab.errors import InvalidTransition, TrimtabError
 from trimtab_manager.engine.capabilities import Capabilities
-from trimtab_manager.engine.client import EngineClient
+from trimtab_manager.engine.client import HEALTH_TIMEOUT_S, EngineClient
 from trimtab_manager.engine.clock import SYSTEM, Clock, Until
 from trimtab_manager.engine.control import Control
 from trimtab_manager.engine.errors import (
@@ -72,6 +72,9 @@ from trimtab_manager.launch.types import EngineHandle
 
 PARTING_TIMEOUT_S = 5.0
 """Of the calls that let a paused engine go before it is stopped; it is stopped without them, too."""
+
+LEAST_HEALTH_TIMEOUT_S = 0.1
+"""A health check that begins at the deadline still gets a moment."""
 
 
 class SGLangEngine:
@@ -215,17 +218,22 @@ class SGLangEngine:
         """Pauses it, for an update of its weights. Whoever pauses an engine in ``Ready`` has fenced its pool before.
 
         Raises:
+            InvalidTransition: It sleeps, wakes, or is dead. (``restore`` uses ``control`` itself.)
             Quarantined: It did not say that it is paused.
         """
-        await self._order(f"pause({mode})", lambda: self.control.pause(mode))
+        await self._order(f"pause({mode})", lambda: self._pause(mode))
 
     async def resume(self) -> None:
-        """Ends such a pause.
+        """Ends such a pause, also while a drain waits: what the pause froze could not end before.
 
         Raises:
+            InvalidTransition: It sleeps, wakes, or is dead.
             Quarantined: It did not say that it goes on.
         """
-        await self._order("resume", self.control.resume)
+        if self._operations.running == "drain":
+            await self._guarded("resume", self._resume)
+        else:
+            await self._order("resume", self._resume)
 
     async def quiesce(self, deadline_s: float) -> None:
         """Waits until nothing runs, without any change to it. Only certain while its gate, or its pool, is closed.
@@ -318,6 +326,14 @@ class SGLangEngine:
         await self.control.verify_identity()
         self._go(Sleeping(self._clock.now_s(), self.control.released))
 
+    async def _pause(self, mode: PauseMode) -> None:
+        self._only_from("pause", Starting, Ready, Draining)
+        await self.control.pause(mode)
+
+    async def _resume(self) -> None:
+        self._only_from("resume", Starting, Ready, Draining)
+        await self.control.resume()
+
     async def _shutdown(self, grace_s: float) -> None:
         control = self.control
         alive = self.handle is None or self.handle.exit() is None
@@ -363,7 +379,9 @@ class SGLangEngine:
         until = Until.after(self._limits.ready_deadline_s, self._clock)
         while True:
             try:
-                if await self.client.ready(timeout_s=self._limits.control_timeout_s) and await self.client.health():
+                if await self.client.ready(timeout_s=self._limits.control_timeout_s) and await self.client.health(
+                    timeout_s=min(HEALTH_TIMEOUT_S, max(until.left_s, LEAST_HEALTH_TIMEOUT_S))
+                ):
                     return
                 seen = "it says that it is not ready, or its health check failed"
             except ControlError as error:
