@@ -61,8 +61,8 @@ def update(*, path: str, version: int, cache: str, **common: Any) -> None:
 def drain(*, engine: str | None, undo: bool, **common: Any) -> None:
     """Take ENGINE (or all) out of routing, and wait until nothing runs there.
 
-    Its running requests finish, and its sessions move with their next turn. Needs a manager ('trimtab up'). With an admin
-    key: TRIMTAB_ADMIN_KEY. Exit code 0: done on every engine; 1: not, the rows say why.
+    Its running requests finish, and its sessions move with their next turn. Needs a manager ('trimtab up'). With an
+    admin key: TRIMTAB_ADMIN_KEY. Exit code 0: done on every engine; 1: not, the rows say why.
     """
     body = {} if engine is None else {"engine": engine}
     _run("undrain" if undo else "drain", body, watches=not undo, **common)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> 
                 **told,  # type: ignore[arg-type]
             )
         elif name == "ray":
-            from trimtab_manager.launch.ray import ray_launcher
+            ray_launcher = import_module("trimtab_manager.launch.ray").ray_launcher
 
             made[name] = ray_launcher(folder, address=manager.ray_address, python=python, **told)
         else:
