@@ -114,7 +114,7 @@ class SGLangEngine:
         self.capabilities = capabilities
         self.control = Control(client, capabilities, limits=limits, clock=clock)
         self.handle = handle
-        self._gate = gate
+        self.gate = gate
         self._restore = restore
         self._limits = self.control.limits
         self._clock = clock
@@ -210,7 +210,7 @@ class SGLangEngine:
         An engine that somebody else started is let go: it continues if we paused it, and goes on running.
         """
         self._closing = True
-        self._gate.close()
+        self.gate.close()
         await self._operations.preempt("shutdown")
         await self._operations.run("shutdown", lambda: self._shutdown(grace_s))
 
@@ -242,7 +242,7 @@ class SGLangEngine:
             NotIdle: Requests were left at the deadline.
             ControlError: It did not answer.
         """
-        await quiesce(self.control, self._gate, Until.after(deadline_s, self._clock))
+        await quiesce(self.control, self.gate, Until.after(deadline_s, self._clock))
 
     def quarantine(self, reason: str) -> None:
         """Out of routing for good, at once: nobody knows what it does. Its process may still live."""
@@ -354,7 +354,7 @@ class SGLangEngine:
     def _close(self, policy: DrainPolicy) -> Draining:
         """Out of routing, without an await: from here on nothing new comes."""
         self._only_from("drain", Ready, Draining)
-        self._gate.close()
+        self.gate.close()
         state = self._state if isinstance(self._state, Draining) else Draining(self._clock.now_s(), policy)
         if policy == "abort":
             state = replace(state, policy=policy)
@@ -362,7 +362,7 @@ class SGLangEngine:
         return state
 
     async def _empty(self, until: Until) -> None:
-        await quiesce(self.control, self._gate, until, aborting=self._aborting, check=self._check_drain)
+        await quiesce(self.control, self.gate, until, aborting=self._aborting, check=self._check_drain)
         if isinstance(self._state, Draining):
             self._go(replace(self._state, confirmed=True))
 
@@ -397,7 +397,7 @@ class SGLangEngine:
 
     def _serve(self) -> None:
         self._go(Ready(self._clock.now_s()))
-        self._gate.open()
+        self.gate.open()
 
     # States.
 
@@ -436,7 +436,7 @@ class SGLangEngine:
             raise InvalidTransition(f"engine {self.id} is {name_of(self._state)}{why}: no {order}")
 
     def _end(self, reason: str, *, quarantined: bool) -> None:
-        self._gate.close()
+        self.gate.close()
         if not isinstance(self._state, Dead):
             self._go(Dead(self._clock.now_s(), reason, quarantined))
 
