@@ -64,7 +64,7 @@ async def test_b2_a_replacement_whose_update_fails_stays_out_and_says_so(caplog:
     launcher.configure = refuse_updates
     async with running_fleet(launcher=launcher) as fleet:
         await fleet.publish_from_disk("sim://weights/7", 7)
-        with caplog.at_level(logging.INFO, logger="trimtab.fleet"):
+        with caplog.at_level(logging.INFO, logger="trimtab.manager.fleet"):
             launcher.handles[E2].kill()
             await fleet.replaced(E2, 2)
         assert E2 not in fleet.lease_ids(20)
@@ -203,7 +203,7 @@ async def test_tries_are_bounded_and_grow_apart(caplog: pytest.LogCaptureFixture
     settings = replace(QUICK, restart_limit=3)
     async with running_fleet(settings=settings) as fleet:
         fleet.launcher.fail.add(E2)
-        with caplog.at_level(logging.WARNING, logger="trimtab.fleet"):
+        with caplog.at_level(logging.WARNING, logger="trimtab.manager.fleet"):
             fleet.launcher.handles[E2].kill()
             await wait_until(lambda: any("given up" in record.message for record in caplog.records), "it is given up")
         assert fleet.lease_ids() == {"policy/0", E1}
@@ -226,7 +226,7 @@ async def test_without_fault_tolerance_a_dead_engine_is_fenced_and_buried_and_th
 
 async def test_a_death_is_an_event_with_engine_and_evidence(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     """From death to service: four lines that a person can follow, each with the engine's id."""
-    with caplog.at_level(logging.INFO, logger="trimtab.fleet"):
+    with caplog.at_level(logging.INFO, logger="trimtab.manager.fleet"):
         fleet.launcher.handles[E2].kill()
         await fleet.replaced(E2, 2)
     about = [record.message for record in caplog.records if getattr(record, "engine", None) == E2]

@@ -173,26 +173,28 @@ class Candidates:
         client = EngineClient(handle.url, engine=slot.id, api_key=self._api_key, timeout_s=settings.control_timeout_s)
         try:
             capabilities = await probe(client, routing_only=not is_ours)
-            capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
-            gate = BackendGate(self._pool, self._is_held)
-            engine = SGLangEngine(
-                slot.id,
-                generation,
-                client,
-                capabilities,
-                gate=gate,
-                handle=handle if slot.url is None else None,
-                restore=lambda _: self._restore(replica),
-                limits=_limits(settings),
-                clock=self._clock,
-                on_change=lambda _, after: self._on_change(replica, after),
-            )
-            replica = Replica(
-                slot.id, generation, float(capacity), client, engine, gate, handle, is_ours, slot.url is None
-            )
-            await engine.activate()
         except BaseException:
             await client.close()
+            raise
+        capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
+        gate = BackendGate(self._pool, self._is_held)
+        engine = SGLangEngine(
+            slot.id,
+            generation,
+            client,
+            capabilities,
+            gate=gate,
+            handle=handle if slot.url is None else None,
+            restore=lambda _: self._restore(replica),
+            limits=_limits(settings),
+            clock=self._clock,
+            on_change=lambda _, after: self._on_change(replica, after),
+        )
+        replica = Replica(slot.id, generation, float(capacity), client, engine, gate, handle, is_ours, slot.url is None)
+        try:
+            await engine.activate()
+        except BaseException:
+            await self.kill(replica)
             raise
         return replica
 

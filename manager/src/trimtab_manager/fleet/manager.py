@@ -16,7 +16,7 @@ from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.engine.types import MEMORY_TAGS, PauseMode
 from trimtab_manager.fleet.lifecycle import Lifecycle
-from trimtab_manager.fleet.membership import Membership
+from trimtab_manager.fleet.membership import Membership, check_rights
 from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
@@ -91,7 +91,7 @@ class InferenceManager:
             registry = Registry([model.name for model in role.models], epoch=self.epoch)
             self._registries[role.name] = registry
             for model in role.models:
-                _refuse_router(role.name, model)
+                _check_model(role.name, model)
                 fleet = ModelFleet(
                     role.name,
                     model,
@@ -338,9 +338,12 @@ def _update_deadlines(settings: ManagerSpec) -> UpdateDeadlines:
     )
 
 
-def _refuse_router(role: str, model: InferenceModelSpec) -> None:
+def _check_model(role: str, model: InferenceModelSpec) -> None:
+    """Refuse what specs allow and this manager cannot run."""
     if model.needs_router:
         raise InvalidRequest(
             f"{role}/{model.name}: route_mode = 'sglang_router' has engines that only that router knows;"
             " the manager runs engines of 'direct' models"
         )
+    for group in model.engine_groups:
+        check_rights(f"{role}/{model.name}", model, group.lifecycle)

@@ -162,6 +162,8 @@ class ModelFleet:
         Raises:
             TrimtabError: What failed; nothing is published, and nothing of the engines is left.
         """
+        if not slots:
+            return
         replicas = await self.candidates.create_all(slots)
         try:
             async with self.lock.held(why):

@@ -63,6 +63,10 @@ class Recovery:
         """Ids of the engines that are being killed or replaced."""
         return tuple(sorted({slot.id for slot in (*self._killing, *self._replacing)}))
 
+    def has(self, slot: Slot) -> bool:
+        """Whether a slot is being emptied or filled, or will be."""
+        return slot in self._missing or slot in self._killing
+
     def bury(self, slot: Slot, dead: Replica) -> None:
         """Kill what is left of a fenced engine, then replace it."""
         task = asyncio.create_task(self._kill(slot, dead), name=f"trimtab-manager-kill-{slot.id}")
