@@ -47,6 +47,7 @@ class Scheduler:
         self._released: set[str] = set()
         self._snapshot: LoadSnapshot | None = None
         self.paused = False
+        self.keeps_cache = False
         self.forward_sleep_s = 0.0
         self.counters = Counters()
 
@@ -120,7 +121,8 @@ class Scheduler:
     def flush(self) -> bool:
         """Empty the prefix cache; refused unless idle."""
         if self.idle:
-            self._batch.kv.flush()
+            if not self.keeps_cache:
+                self._batch.kv.flush()
             return True
         return False
 
