@@ -121,6 +121,10 @@ class SessionPlan:
     turns: tuple[Turn, ...]
     arrival_s: float | None = None
 
+    def __hash__(self) -> int:
+        """Cheap, since simulations look sessions up at each event: the generated one reads every turn."""
+        return hash((self.task, self.sample))
+
     @property
     def name(self) -> str:
         """What it is called on the wire."""
