@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from benches.balance.policies.base import Call
 
+_MINUTE_S = 60.0
+
 
 class Selection(Sticky):
     """Least ``load / capacity``, then least ``(sessions + 1) / capacity``, then least recently chosen.
@@ -134,7 +136,11 @@ class TokensServed(Selection):
 
 
 class Spill(Selection):
-    """An idle session whose context is short may leave a crowded engine: as ``router_core``'s ``Spill``."""
+    """An idle session may leave a crowded engine, as ``router_core``'s ``Spill`` does it.
+
+    It moves when the load of its engine is over ``ratio`` times that of the best one, at least ``margin`` more calls are
+    open there, its context has at most ``max_context_tokens``, and fewer than ``per_minute`` have moved in this minute.
+    """
 
     def __init__(
         self,
@@ -142,23 +148,31 @@ class Spill(Selection):
         rng: random.Random,
         *,
         idle_weight: float = 0.0,
-        ratio: float = 1.5,
+        ratio: float = 2.0,
         margin: int = 4,
-        max_context_tokens: int = 16_384,
+        max_context_tokens: int = 32_768,
+        per_minute: int = 1_000_000,
     ) -> None:
         super().__init__(capacities, rng, idle_weight=idle_weight)
         self._ratio = ratio
         self._margin = margin
         self._max_context = max_context_tokens
+        self._per_minute = per_minute
+        self._minute_s, self._moved = 0.0, 0
 
     def choose(self, call: Call, now_s: float) -> int:
         """Move first, where it pays."""
         home = self.pins.get(call.session)
         if home is not None and call.prompt_tokens <= self._max_context:
             best = self.place(call, now_s)
-            here = (self.open[home] + 1) / self.capacities[home]
-            there = (self.open[best] + 1) / self.capacities[best]
-            ahead = self.open[home] - self.open[best] * self.capacities[home] / self.capacities[best]
-            if here >= self._ratio * there and ahead >= self._margin:
+            here = self.load(call, home) / self.capacities[home]
+            there = self.load(call, best) / self.capacities[best]
+            if here > self._ratio * there and self.open[home] - self.open[best] >= self._margin and self._may_move(now_s):
+                self._moved += 1
                 self.close(call.session)
         return super().choose(call, now_s)
+
+    def _may_move(self, now_s: float) -> bool:
+        if now_s - self._minute_s >= _MINUTE_S:
+            self._minute_s, self._moved = now_s, 0
+        return self._moved < self._per_minute
