@@ -1,8 +1,8 @@
 """What a simulated engine remembers: the prefix cache and KV memory, without tokens.
 
-The simulated engine's cache is a radix tree of token sequences. Here the sequences are known to have three parts (what all
-sessions share, what a task's sessions share, the session's own), so lengths are enough: one entry per session, one per
-task. Eviction is least recently used first, and takes a session's latest segments first, as the leaves of the tree.
+The simulated engine's cache is a radix tree of token sequences. Here the sequences are known to have three parts (what
+all sessions share, what a task's sessions share, the session's own), so lengths are enough: one entry per session, one
+per task. Eviction is least recently used first, and takes a session's latest segments first, as the leaves of the tree.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PrefixCache:
         return min(found, prompt - 1)
 
     def claim(self, plan: SessionPlan, needed: int, reserve: int) -> bool:
-        """Make room for ``needed`` more tokens, ``reserve`` of slack included; the session's own cache is then locked."""
+        """Make room for ``needed`` more tokens with ``reserve`` of slack; the session's own cache is then locked."""
         entry = self._idle.get(plan)
         own = 0 if entry is None else entry.tokens
         if self.used - self.evictable + own + needed + reserve > self.capacity:
@@ -111,7 +111,7 @@ class PrefixCache:
             self.used += new
 
     def release(self, plan: SessionPlan, generated: int, keep: int) -> None:
-        """A request ended: of its ``generated`` tokens in memory, ``keep`` become cache, with the rest of the session."""
+        """A request ended: of its ``generated`` tokens in memory ``keep`` become cache, as the rest of the session."""
         self.used -= generated - keep
         entry = self._entries[plan]
         if keep > 0:

@@ -1,15 +1,17 @@
 """Recorded sessions instead of generated ones.
 
 A trace is JSON, one turn a line: ``session`` (string), ``turn`` (from 0), ``arrival_s`` (offset at which the session's
-first turn is due), ``prompt_tokens`` (the whole prompt), ``output_tokens``, ``tool_s`` (from the answer to the next turn),
-and optionally ``task`` (string: sessions of one task are one group; default: each its own) and ``shared_tokens`` (prompt
-tokens that the sessions of the task share; default 0). Lines of different sessions may be mixed.
+first turn is due), ``prompt_tokens`` (the whole prompt), ``output_tokens``, ``tool_s`` (from the answer to the next
+turn), and optionally ``task`` (string: sessions of one task are one group; default: each its own) and
+``shared_tokens`` (prompt tokens that the sessions of the task share; default 0). Lines of different sessions may be
+mixed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from benches.balance.workload import SessionPlan, Turn, Workload
@@ -97,7 +99,7 @@ def _ordered(path: Path, name: str, turns: dict[int, dict[str, Any]]) -> list[di
     if 0 not in turns:
         raise TraceError(f"{path}: session {name!r} lacks turn 0")
     ordered = [turns[number] for number in range(len(turns))]
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if after["prompt_tokens"] < before["prompt_tokens"] + before["output_tokens"]:
             raise TraceError(
                 f"{path}: turn {after['turn']} of session {name!r} does not contain the turn before: its prompt has "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TRACELAB = "https://tracelab.cs.washington.edu (357,161 steps of coding agents)"
 DEEPSWE = "https://www.together.ai/blog/deepswe (64 tasks x 8 samples, 64 H100, Qwen3-32B)"
@@ -57,8 +57,8 @@ class WorkloadModel:
 
     difficulty_sigma: float = 0.40
     """Spread (of the logarithm) of the turns between task ids. The one parameter that is fitted: it gives a coefficient
-    of variation near 0.19 of output tokens per engine when each task id goes to one of 16 engines in turn, which is what
-    the field's reference run reports without routing."""
+    of variation near 0.19 of output tokens per engine when each task id goes to one of 16 engines in turn, which is
+    what the field's reference run reports without routing."""
 
     output_tokens: LogNormal = LogNormal(317, 1.0, 8_192)
     """Per turn. Source: a mean of 523 in ``TRACELAB``, with the long tail of a reasoning model."""
@@ -160,24 +160,30 @@ def _group(model: WorkloadModel, seed: int, task: int) -> tuple[SessionPlan, ...
     rng = random.Random(f"{seed}/{task}")
     difficulty = math.exp(model.difficulty_sigma * rng.gauss(0.0, 1.0))
     task_tokens = round(model.task_tokens.draw(rng))
-    return tuple(_session(model, rng, task, sample, difficulty, task_tokens) for sample in range(model.samples))
+    turns = replace(model.turns, median=model.turns.median * difficulty)
+    return tuple(
+        SessionPlan(
+            task,
+            sample,
+            start_s=model.environment_s.draw(rng),
+            shared_tokens=model.system_tokens,
+            task_tokens=task_tokens,
+            turns=_turns(model, rng, model.system_tokens + task_tokens, turns),
+        )
+        for sample in range(model.samples)
+    )
 
 
-def _session(
-    model: WorkloadModel, rng: random.Random, task: int, sample: int, difficulty: float, task_tokens: int
-) -> SessionPlan:
-    turns = model.turns
-    wanted = max(round(LogNormal(turns.median * difficulty, turns.sigma, turns.most).draw(rng)), 1)
+def _turns(model: WorkloadModel, rng: random.Random, prompt: int, length: LogNormal) -> tuple[Turn, ...]:
+    wanted = max(round(length.draw(rng)), 1)
     if rng.random() < model.early_end:
         wanted = rng.randint(1, wanted)
     stretch = model.straggler_factor if rng.random() < model.stragglers else 1.0
-    start_s = model.environment_s.draw(rng)
     made: list[Turn] = []
-    prompt = model.system_tokens + task_tokens
     for _ in range(wanted):
         output = max(round(min(stretch * model.output_tokens.draw(rng), model.output_tokens.most)), 1)
         if prompt + output > model.context_tokens:
             break
         made.append(Turn(prompt, output, model.tool_s.draw(rng)))
         prompt += output + max(round(model.observation_tokens.draw(rng)), 1)
-    return SessionPlan(task, sample, start_s, model.system_tokens, task_tokens, tuple(made))
+    return tuple(made)

@@ -1,4 +1,4 @@
-"""The default of smg, sglang-router and vllm-router: the engine that knows most of the prompt, unless loads differ a lot."""
+"""The default of smg, sglang-router and vllm-router: who knows most of the prompt, unless loads differ a lot."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class CacheAware(Counting):
         if most - least > self._abs and most > self._rel * least:
             replica = self._least()
         else:
-            known, replica = max((self._known(call, replica), -self.open[replica], replica) for replica in self.live)[::2]
+            known, replica = max((self._known(call, replica), -self.open[replica], replica) for replica in self.live)[
+                ::2
+            ]
             if known <= CACHE_THRESHOLD * call.prompt_tokens:
                 replica = self._least()
         self._sessions.setdefault(call.session, {})[replica] = call.prompt_tokens

@@ -24,9 +24,7 @@ class RoutingOff(Counting):
         del now_s
         replicas = len(self.capacities)
         return next(
-            replica
-            for replica in ((call.task + skip) % replicas for skip in range(replicas))
-            if replica in self.live
+            replica for replica in ((call.task + skip) % replicas for skip in range(replicas)) if replica in self.live
         )
 
 

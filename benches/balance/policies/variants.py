@@ -68,6 +68,11 @@ class Selection(Sticky):
         idle = self.sessions[replica] - self.open[replica]
         return self.open[replica] + self._after + self._idle_weight * max(idle, 0)
 
+    def back(self, replica: int) -> None:
+        """A new incarnation was never chosen."""
+        super().back(replica)
+        self._recency[replica] = 0
+
     def published(self) -> None:
         """Choose every pin anew, where that is the rule."""
         if self._rebind:
@@ -76,7 +81,7 @@ class Selection(Sticky):
 
 
 class TokenLoad(Selection):
-    """Load in tokens: the contexts of the sessions on an engine, as far as the router saw their prompts and outputs.
+    """Load in tokens: the contexts of the sessions on an engine, as far as the router saw their turns.
 
     ``idle_weight`` is what the context of an idle session counts, of what one of an open call does.
     """
@@ -138,8 +143,8 @@ class TokensServed(Selection):
 class Spill(Selection):
     """An idle session may leave a crowded engine, as ``router_core``'s ``Spill`` does it.
 
-    It moves when the load of its engine is over ``ratio`` times that of the best one, at least ``margin`` more calls are
-    open there, its context has at most ``max_context_tokens``, and fewer than ``per_minute`` have moved in this minute.
+    It moves when the load of its engine is over ``ratio`` times that of the best one, at least ``margin`` more calls
+    are open there, its context has at most ``max_context_tokens``, and fewer than ``per_minute`` have moved so lately.
     """
 
     def __init__(
@@ -147,13 +152,14 @@ class Spill(Selection):
         capacities: Sequence[float],
         rng: random.Random,
         *,
-        idle_weight: float = 0.0,
+        idle_weight: float = 0.5,
         ratio: float = 2.0,
-        margin: int = 4,
+        margin: int = 3,
         max_context_tokens: int = 32_768,
-        per_minute: int = 1_000_000,
+        per_minute: int = 60,
+        rebind_on_publish: bool = False,
     ) -> None:
-        super().__init__(capacities, rng, idle_weight=idle_weight)
+        super().__init__(capacities, rng, idle_weight=idle_weight, rebind_on_publish=rebind_on_publish)
         self._ratio = ratio
         self._margin = margin
         self._max_context = max_context_tokens
@@ -167,7 +173,11 @@ class Spill(Selection):
             best = self.place(call, now_s)
             here = self.load(call, home) / self.capacities[home]
             there = self.load(call, best) / self.capacities[best]
-            if here > self._ratio * there and self.open[home] - self.open[best] >= self._margin and self._may_move(now_s):
+            if (
+                here > self._ratio * there
+                and self.open[home] - self.open[best] >= self._margin
+                and self._may_move(now_s)
+            ):
                 self._moved += 1
                 self.close(call.session)
         return super().choose(call, now_s)
