@@ -58,7 +58,13 @@ SCENARIOS = {
         ),
         Scenario("4 engines", "16 task ids, 8 groups in flight", replace(_WORK, tasks=16, window=8), even(4)),
         Scenario("64 engines", "128 task ids, 64 groups in flight", replace(_WORK, tasks=128, window=64), even(64)),
-        Scenario("8:2", "6 engines of eight cards (capacity 8), 8 of two (capacity 2)", _WORK, mixed(6, 8)),
+        Scenario(
+            "8:2",
+            "6 engines of eight cards (capacity 8), 8 of two (capacity 2)",
+            _WORK,
+            mixed(6, 8),
+            all_policies=True,
+        ),
         Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
         Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),
         Scenario(

@@ -163,6 +163,10 @@ impl Pool {
             .map_err(|error| errors::from_core(py, &error))
     }
 
+    fn resume_backend(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        self.run(py, |pool, now| pool.resume_backend(id, now))
+    }
+
     fn retire_backend(&self, py: Python<'_>, backend: &Backend) -> PyResult<bool> {
         let info = &backend.0;
         let generation = Some(info.reference.generation());

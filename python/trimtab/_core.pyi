@@ -532,8 +532,17 @@ class Pool:
         Raises:
             UnknownBackend: No such id.
         """
+    def resume_backend(self, id: str) -> None:
+        """Takes a drained or draining backend back into routing: the same incarnation, with what it still runs.
+
+        Those who wait for a backend are granted it at once. Nothing happens to one that is not draining.
+
+        Raises:
+            UnknownBackend: No such id.
+            InvalidTransition: It is being retired: it leaves once nothing runs on it.
+        """
     def retire_backend(self, backend: Backend) -> bool:
-        """Drains this incarnation, and forgets it once nothing runs on it: call it again until then.
+        """Drains this incarnation for good, and forgets it once nothing runs on it: call it again until then.
 
         Returns:
             Whether it is gone.

@@ -27,6 +27,7 @@ __all__ = [
     "ModelRequired",
     "NoEligibleBackend",
     "NotDirect",
+    "NotManaged",
     "NotServing",
     "OutcomeConflict",
     "PoolClosed",
@@ -150,6 +151,12 @@ class EngineBroken(TrimtabError, ConnectionError):
     """The engine's answer broke off or did not come: nobody knows whether the request ran."""
 
     code = "engine_broken"
+
+
+class NotManaged(TrimtabError):
+    """Nobody here may act on the engines, or not in this way; the message names the way out. Nothing was done."""
+
+    code = "not_managed"
 
 
 class Unauthenticated(TrimtabError):

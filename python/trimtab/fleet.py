@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-__all__ = ["EngineResult", "FleetControl", "OperationResult"]
+__all__ = ["EngineResult", "FleetControl", "OperationResult", "TopologyCount"]
 
 Status = Literal["ok", "error", "timeout", "skipped"]
 
@@ -63,12 +63,28 @@ class OperationResult:
         return all(row.status == "ok" for row in self.engines)
 
 
+@dataclass(frozen=True)
+class TopologyCount:
+    """How often the engines of each role changed, by the count of whoever changes them.
+
+    Attributes:
+        epoch: The counts are comparable within it.
+        revisions: ``topology_revision`` by role.
+    """
+
+    epoch: str
+    revisions: Mapping[str, int]
+
+
 class FleetControl(Protocol):
     """Whoever can act on the engines of a role.
 
     Every operation is idempotent, acts on one model (the role's default one when ``model`` is None) and has a deadline.
     Errors of the whole operation (no such model, another update runs) are :class:`trimtab.TrimtabError`.
     """
+
+    def topology_count(self) -> TopologyCount:
+        """How often the engines of each role changed. At once, and it cannot fail."""
 
     async def pause(self, role: str, model: str | None = None, *, mode: str = "abort") -> OperationResult:
         """Fence the model and pause its engines (``abort``, ``in_place``, ``retract``)."""

@@ -55,6 +55,11 @@ pub enum EventKind {
         /// Executions it still has to finish.
         outstanding: u32,
     },
+    /// A backend that was draining takes new executions again.
+    BackendResumed {
+        /// The incarnation.
+        backend: Arc<BackendInfo>,
+    },
     /// A backend takes no new executions until it is known how others on it ended.
     BackendHeldBack {
         /// The incarnation.
@@ -202,6 +207,7 @@ impl fmt::Display for EventKind {
             Self::BackendDraining { backend, outstanding } => {
                 write!(f, "backend {} is draining, {outstanding} outstanding", Name(backend))
             }
+            Self::BackendResumed { backend } => write!(f, "backend {} takes executions again", Name(backend)),
             Self::BackendHeldBack { backend, unresolved } => {
                 write!(
                     f,

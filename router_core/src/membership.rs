@@ -114,7 +114,10 @@ pub struct BackendInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Serving,
+    /// Takes nothing new until it is resumed.
     Draining,
+    /// Takes nothing new until it is removed: whoever retires it waits for nothing else.
+    Retiring,
     /// Out of every table; kept for its open leases only.
     Removed,
 }

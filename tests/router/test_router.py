@@ -234,6 +234,26 @@ def test_b13_session_moves_when_its_engine_drains_and_stays_there() -> None:
     assert pool.statistics().picks["repin:draining"] == 1
 
 
+def test_a_cancelled_drain_brings_the_same_engine_back() -> None:
+    """``resume_backend`` ends a drain without a new generation; an engine that is being retired leaves all the same."""
+    pool = Router.from_engines(engines(1)).pool
+    running = pool.acquire("s")
+    pool.drain_backend(running.backend_id)
+    with pytest.raises(trimtab.NoEligibleBackend):
+        pool.acquire("s")
+    pool.resume_backend(running.backend_id)
+    again = pool.acquire("s")
+    assert (again.backend.generation, again.reason) == (running.backend.generation, "sticky")
+    again.settle("completed")
+    with pytest.raises(trimtab.UnknownBackend):
+        pool.resume_backend("nobody")
+    assert not pool.retire_backend(running.backend)
+    with pytest.raises(trimtab.InvalidTransition, match="is being retired"):
+        pool.resume_backend(running.backend_id)
+    running.settle("completed")
+    assert pool.retire_backend(running.backend)
+
+
 def test_no_backend_counts_why() -> None:
     """Without an eligible backend the error is retryable and counts the causes."""
     pool = Pool()

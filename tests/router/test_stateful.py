@@ -362,6 +362,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.draining.add(name)
         self.pool.drain_backend(name)
 
+    @precondition(lambda self: self.draining)
+    @rule(data=st.data())
+    def resume_backend(self, data: st.DataObject) -> None:
+        """The drain of an engine is cancelled; who waits may get it at once."""
+        name = data.draw(st.sampled_from(sorted(self.draining)))
+        self.draining.discard(name)
+        self.pool.resume_backend(name)
+        self.look()
+
     @rule(number=st.integers(0, 3), alive=st.booleans())
     def probe(self, number: int, alive: bool) -> None:
         """Probes of known engines, and late ones of engines that left (I6)."""

@@ -63,13 +63,16 @@ class CacheAware(Counting):
         least = min(self.open[replica] for replica in self.live)
         return self.rng.choice([replica for replica in self.live if self.open[replica] == least])
 
-    def _known(self, call: Call, replica: int) -> int:
+    def _longest(self, call: Call) -> tuple[int, int]:
+        """How much of the prompt is known where most is, and where; ties by load."""
         own = self._sessions.get(call.session)
-        if own is not None and replica in own:
-            return own[replica]
-        if replica in self._tasks.get(call.task, ()):
-            return call.shared_tokens + call.task_tokens
-        return call.shared_tokens if replica in self._shared else 0
+        if own:
+            return max((tokens, replica) for replica, tokens in own.items())
+        shared = call.shared_tokens
+        for known, tokens in ((self._tasks.get(call.task), shared + call.task_tokens), (self._shared, shared)):
+            if known:
+                return tokens, min(known, key=lambda replica: (self.open[replica], replica))
+        return 0, -1
 
     def close(self, session: str) -> None:
         """Its prompts are never seen again."""

@@ -52,11 +52,17 @@ CONTENDERS: dict[str, Contender] = {
     "manual min_load": Contender(sticky.MinLoad, "peer", "smg, sglang-router: sticky, fewest open requests"),
     "sticky_least_loaded": Contender(sticky.FewestSessions, "peer", "vllm-router: sticky, fewest sessions"),
     TRIMTAB: Contender(RouterCore, "trimtab", "router_core's default, by its own code"),
-    "plain ratio": Contender(partial(variants.Selection, after=0), "variant", "outstanding / capacity"),
-    "idle 1/4": Contender(partial(variants.Selection, idle_weight=0.25), "variant", "an idle session counts 1/4"),
+    "plain ratio": Contender(
+        partial(variants.Selection, after=0), "variant", "outstanding / capacity", everywhere=False
+    ),
+    "idle 1/4": Contender(
+        partial(variants.Selection, idle_weight=0.25), "variant", "an idle session counts 1/4", everywhere=False
+    ),
     "idle 1/2": Contender(partial(variants.Selection, idle_weight=0.5), "variant", "an idle session counts 1/2"),
     "idle 1": Contender(partial(variants.Selection, idle_weight=1.0), "variant", "counts as one", everywhere=False),
-    "tokens": Contender(variants.TokenLoad, "variant", "load is the tokens of the contexts of all sessions"),
+    "tokens": Contender(
+        variants.TokenLoad, "variant", "load is the tokens of the contexts of all sessions", everywhere=False
+    ),
     "tokens, idle 1/2": Contender(
         partial(variants.TokenLoad, idle_weight=0.5), "variant", "idle contexts count 1/2", everywhere=False
     ),

@@ -205,11 +205,14 @@ impl RoleConfig {
 }
 
 /// First path segments that mean something without a role.
-const RESERVED_NAMES: [&str; 20] = [
+const RESERVED_NAMES: [&str; 29] = [
     "abort_request",
     "add_worker",
     "chat",
+    "continue",
+    "drain",
     "engines",
+    "flush",
     "flush_cache",
     "generate",
     "get_loads",
@@ -219,12 +222,18 @@ const RESERVED_NAMES: [&str; 20] = [
     "liveness",
     "metrics",
     "openapi.json",
+    "pause",
+    "poison",
     "readiness",
     "ready",
     "remove_worker",
+    "sleep",
     "status",
     "ui",
+    "undrain",
+    "update_weights",
     "v1",
+    "wake",
     "workers",
 ];
 

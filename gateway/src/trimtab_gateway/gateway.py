@@ -6,10 +6,10 @@ import asyncio
 import ipaddress
 import time
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from trimtab._core import AddressRules, DataPlane, Pool, Role
-from trimtab_gateway.config.adapters import genrm
 from trimtab_gateway.config.types import own_authorities
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.server import private_server
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from trimtab.fleet import FleetControl
+    from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
 
@@ -51,7 +53,8 @@ class Gateway:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self._roles = tuple(_serve(role) for role in config.roles)
-        self._publisher = Publisher(lambda: Fleet(self._roles))
+        self._fleet: FleetControl | None = None
+        self._publisher = Publisher(self._served)
         self._watch = Watch(self._publisher)
         self._address_rules = AddressRules(config.worker_allow)
         self._workers = Workers(
@@ -82,6 +85,14 @@ class Gateway:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
         return {served.name: served for served in self._roles}[role].models[model]
 
+    def manage(self, fleet: FleetControl) -> None:
+        """Let ``fleet`` run the engines, from now on.
+
+        It carries out what is asked of them (``POST /<role>/pause`` and its kin), and epoch and ``topology_revision``
+        are its own counts; a role that it does not count is counted here.
+        """
+        self._fleet = fleet
+
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""
         counters: dict[str, Any] = {}
@@ -91,10 +102,17 @@ class Gateway:
             lags["data"] = self._data_plane.loop_lag()
         return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started, lags)
 
+    def _served(self) -> Fleet:
+        if self._fleet is None:
+            return Fleet(self._roles)
+        count = self._fleet.topology_count()
+        roles = tuple(replace(role, topology_revision=count.revisions.get(role.name)) for role in self._roles)
+        return Fleet(roles, epoch=count.epoch)
+
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
             names = [role.name for role in self._roles]
-            app = create_app(names, self.statistics, self._watch, self._workers)
+            app = create_app(names, self.statistics, self._watch, self._workers, lambda: self._fleet)
             socket = await resources.enter_async_context(private_server(app))
             self._data_plane = _start_data_plane(self.config, self._roles, socket, self._address_rules)
             resources.push_async_callback(self._stop_data_plane)
@@ -167,21 +185,7 @@ def _serve(role: RoleConfig) -> ServedRole:
 
 
 def _create_pool(role: str, model: ModelConfig) -> Pool:
-    pool = Pool(
-        f"{role}/{model.name}",
-        session_ttl_s=model.session_ttl_s,
-        session_cap=model.session_cap,
-        max_concurrent=model.max_concurrent,
-        queue_size=model.queue_size,
-        queue_timeout_s=model.queue_timeout_s,
-        await_version=model.versioned,
-        on_ambiguous=model.on_ambiguous,
-        on_drain_timeout=model.on_drain_timeout,
-        sender_ttl_s=model.sender_ttl_s,
-        recovery=model.recovery,
-        unhealthy_budget_s=model.unhealthy_budget_s,
-        on_unhealthy=model.on_unhealthy,
-    )
+    pool = model.create_pool(f"{role}/{model.name}")
     for engine in model.engines:
         pool.add_backend(engine.url, engine.capacity, id=engine.id, proven=False)
     if model.router_url is not None:
@@ -189,12 +193,8 @@ def _create_pool(role: str, model: ModelConfig) -> Pool:
     return pool
 
 
-def _judges(role: RoleConfig) -> dict[str, tuple[str, str | None]]:
-    return {
-        model.name: genrm(model.sampling_defaults, model.chat_template_kwargs)
-        for model in role.models
-        if model.adapter is not None
-    }
+def _judges(role: RoleConfig) -> dict[str, Genrm]:
+    return {model.name: model.genrm for model in role.models if model.adapter is not None}
 
 
 def _start_data_plane(

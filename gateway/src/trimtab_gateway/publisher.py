@@ -46,7 +46,8 @@ class Publisher:
         self._source = source
         self._clock = clock
         self._fleet = source()
-        self._last = Snapshot(epoch=uuid.uuid4().hex, taken_at=float("-inf"), roles={})
+        self._own_epoch = uuid.uuid4().hex
+        self._last = Snapshot(epoch=self._own_epoch, taken_at=float("-inf"), roles={})
 
     def current(self) -> Snapshot:
         """The newest snapshot, at most :data:`MAX_AGE_S` old."""
@@ -58,8 +59,9 @@ class Publisher:
         """Publish a snapshot of this moment."""
         now = self._clock()
         stale = self._ask_source()
-        roles = {role.name: self._observe(role, stale=stale) for role in self._fleet.roles}
-        self._last = Snapshot(epoch=self._last.epoch, taken_at=now, roles=roles, stale=stale)
+        epoch = self._fleet.epoch or self._own_epoch
+        roles = {role.name: self._observe(role, epoch, stale=stale) for role in self._fleet.roles}
+        self._last = Snapshot(epoch=epoch, taken_at=now, roles=roles, stale=stale)
 
     def revision(self) -> int:
         """A number that is another one when engines or pools changed; cheap to look at, and it may miss the rest."""
@@ -73,17 +75,20 @@ class Publisher:
             return True
         return False
 
-    def _observe(self, role: ServedRole, *, stale: bool) -> RoleSnapshot:
+    def _observe(self, role: ServedRole, epoch: str, *, stale: bool) -> RoleSnapshot:
         models = tuple(_observe_model(role, name, pool) for name, pool in role.models.items())
         content = discovery_content(role, models, phase=self._fleet.phase, stale=stale)
         topology = _topology(role, models)
         revision, seq = 1, 1
         if (last := self._last.roles.get(role.name)) is not None:
             revision = last.topology_revision + (topology != last.topology)
-            seq = last.snapshot_seq + (content != last.content)
+            seq = last.snapshot_seq + (content != last.content or epoch != last.epoch)
+        if role.topology_revision is not None:
+            # One owner per fact: who makes the changes counts them.
+            revision = role.topology_revision
         return RoleSnapshot(
             name=role.name,
-            epoch=self._last.epoch,
+            epoch=epoch,
             topology_revision=revision,
             snapshot_seq=seq,
             default_model=role.default_model,

@@ -6,6 +6,8 @@ moment cannot disagree.
 Two counters per role tell readers what changed. ``topology_revision`` moves when the set of endpoints does: an engine
 came, went, or came back as another incarnation, or a model is reached in another way. ``snapshot_seq`` moves with every
 change of the discovery document. Both are comparable within one ``epoch``, which is new with each gateway process.
+
+Where a manager runs the engines, epoch and ``topology_revision`` are its own: it makes the changes, so it counts them.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class ServedRole:
         lenient_model: Any model name is accepted.
         session_fields: Members of a body that may name the session.
         expose_engine_urls: Whether discovery says where engines are.
+        topology_revision: The count of whoever runs the engines, within ``Fleet.epoch``; None: the publisher counts.
     """
 
     name: str
@@ -48,14 +51,22 @@ class ServedRole:
     lenient_model: bool = False
     session_fields: tuple[str, ...] = ()
     expose_engine_urls: bool = True
+    topology_revision: int | None = None
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is served at this moment, and in which phase of a schedule (None without one)."""
+    """What is served at this moment.
+
+    Attributes:
+        roles: The roles.
+        phase: Of a schedule; None without one.
+        epoch: Of whoever counts the topology revisions of the roles; None: the publisher's own.
+    """
 
     roles: tuple[ServedRole, ...]
     phase: str | None = None
+    epoch: str | None = None
 
 
 @dataclass(frozen=True)

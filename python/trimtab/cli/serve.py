@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trimtab.cli.bad_configuration import BadConfigurationError
 from trimtab.cli.lazy import needs_server_packages
 
 if TYPE_CHECKING:
     from trimtab_gateway import GatewayConfig
-
-
-class BadConfigurationError(click.ClickException):
-    """A configuration breaks a rule. The exit code of bad input; the message needs no usage line in front of it."""
-
-    exit_code = 2
 
 
 @click.command("serve")

@@ -32,7 +32,7 @@ impl Pool {
         for backend in self.backends.live() {
             census.registered += 1;
             let count = match (backend.phase, backend.vitals.health(), backend.weights) {
-                (Phase::Draining | Phase::Removed, ..) => &mut census.draining,
+                (Phase::Draining | Phase::Retiring | Phase::Removed, ..) => &mut census.draining,
                 (Phase::Serving, ..) if backend.held_back => &mut census.draining,
                 (Phase::Serving, Health::Unproven, _) => &mut census.unproven,
                 (Phase::Serving, ..) if !backend.vitals.admits() => &mut census.down,
@@ -133,7 +133,7 @@ fn freeze(backend: &Backend, published: Option<Published>, active: Duration) -> 
     BackendStatistics {
         info: Arc::clone(&backend.info),
         health: backend.vitals.health(),
-        draining: backend.phase == Phase::Draining || backend.held_back,
+        draining: matches!(backend.phase, Phase::Draining | Phase::Retiring) || backend.held_back,
         unresolved: backend.unresolved,
         eligible: backend.is_eligible(published),
         outstanding: backend.outstanding,

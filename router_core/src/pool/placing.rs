@@ -190,7 +190,7 @@ impl Pool {
         };
         match (backend.phase, backend.vitals.health()) {
             (Phase::Removed, _) => Some(RepinReason::Removed),
-            (Phase::Draining, _) => Some(RepinReason::Draining),
+            (Phase::Draining | Phase::Retiring, _) => Some(RepinReason::Draining),
             (Phase::Serving, _) if backend.held_back => Some(RepinReason::Draining),
             (Phase::Serving, Health::Down | Health::Unproven) => Some(RepinReason::Down),
             // Its only execution is the trial of somebody else.

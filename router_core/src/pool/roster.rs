@@ -61,6 +61,34 @@ impl Pool {
         Ok(outstanding)
     }
 
+    /// Takes a drained backend, or one that is still draining, back into routing: the same incarnation, with what it
+    /// still runs. It warms up like a new one, since its sessions may have moved. Nothing happens to one that is not
+    /// draining.
+    ///
+    /// Fails with [`Error::UnknownBackend`], and with [`Error::InvalidTransition`] when it is being retired.
+    pub fn resume_backend(&mut self, id: &str, now: Timestamp) -> Result<(), Error> {
+        self.advance(now);
+        let slot = self.backends.slot_of(id)?;
+        match self.backends.at(slot).phase {
+            Phase::Draining => {
+                let backend = self.backends.at_mut(slot);
+                backend.phase = Phase::Serving;
+                let backend = Arc::clone(&backend.info);
+                self.begin_ramp(slot);
+                self.refresh(slot);
+                self.record(EventKind::BackendResumed { backend });
+                self.changed();
+                self.pump();
+                Ok(())
+            }
+            Phase::Retiring => Err(Error::InvalidTransition {
+                operation: "resuming a backend",
+                state: format!("backend {id} is being retired"),
+            }),
+            Phase::Serving | Phase::Removed => Ok(()),
+        }
+    }
+
     /// Takes a backend out of the pool at once; its open leases run on and are settled as usual. Returns how many they
     /// are. The incarnation is forgotten when the last of them is settled.
     ///

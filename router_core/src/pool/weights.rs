@@ -3,7 +3,7 @@
 use super::Pool;
 use crate::error::Error;
 use crate::event::EventKind;
-use crate::membership::{BackendInfo, BackendRef, BackendSpec};
+use crate::membership::{BackendInfo, BackendRef, BackendSpec, Phase};
 use crate::time::Timestamp;
 use crate::version::{Published, Weights};
 use std::sync::Arc;
@@ -94,7 +94,8 @@ impl Pool {
         specs.into_iter().map(|spec| self.add_backend(spec, now)).collect()
     }
 
-    /// Drains a backend and, once nothing runs on it, removes it: call it again when [`Self::revision`] has changed.
+    /// Drains a backend for good and, once nothing runs on it, removes it: call it again when [`Self::revision`] has
+    /// changed.
     ///
     /// With a generation, an older or newer incarnation is left alone ([`Error::UnknownBackend`]). Fails with
     /// [`Error::BackendBusy`] while executions are outstanding on it.
@@ -105,6 +106,7 @@ impl Pool {
             return Err(Error::UnknownBackend { id: id.to_owned() });
         }
         let outstanding = self.drain_backend(id, now)?;
+        self.backends.at_mut(slot).phase = Phase::Retiring;
         if outstanding > 0 {
             let id = id.to_owned();
             return Err(Error::BackendBusy { id, outstanding });

@@ -87,6 +87,9 @@ pub(crate) enum Operation {
     DrainBackend {
         number: u8,
     },
+    ResumeBackend {
+        number: u8,
+    },
     RemoveBackend {
         number: u8,
     },
@@ -160,6 +163,7 @@ pub(crate) fn operation() -> impl Strategy<Value = Operation> {
     let backends = prop_oneof![
         4 => (number(), prop::option::of(0i8..2)).prop_map(|(number, ahead)| Operation::AddBackend { number, ahead }),
         1 => number().prop_map(|number| Operation::DrainBackend { number }),
+        1 => number().prop_map(|number| Operation::ResumeBackend { number }),
         1 => number().prop_map(|number| Operation::RemoveBackend { number }),
         1 => index().prop_map(|backend| Operation::Taint { backend }),
         6 => (index(), prop_oneof![4 => Just(0i8), 1 => -1i8..2], any::<bool>())

@@ -26,6 +26,9 @@ enum Operation {
     Drain {
         port: u16,
     },
+    Resume {
+        port: u16,
+    },
     Remove {
         port: u16,
     },
@@ -67,6 +70,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         3 => (port.clone(), 1u32..4).prop_map(|(port, capacity)| Operation::Add { port, capacity }),
         1 => port.clone().prop_map(|port| Operation::Drain { port }),
+        1 => port.clone().prop_map(|port| Operation::Resume { port }),
         1 => port.prop_map(|port| Operation::Remove { port }),
         12 => (prop::option::weighted(0.8, 0u8..7), exclude)
             .prop_map(|(session, exclude)| Operation::Acquire { session, exclude }),
@@ -122,6 +126,14 @@ impl Trial {
                     incarnation.generation
                 });
                 self.check_outstanding(drained, expected)?;
+            }
+            Operation::Resume { port } => {
+                let resumed = self.bench.pool.resume_backend(&port.to_string(), self.bench.now);
+                let known = self
+                    .model
+                    .live_at(*port)
+                    .map(|incarnation| incarnation.draining = false);
+                prop_assert_eq!(resumed.is_ok(), known.is_some());
             }
             Operation::Remove { port } => {
                 let removed = self.bench.pool.remove_backend(&port.to_string(), self.bench.now);

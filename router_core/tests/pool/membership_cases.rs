@@ -6,7 +6,8 @@ use router_core::event::EventKind;
 use router_core::health::Health;
 use router_core::lease::{Outcome, Settlement};
 use router_core::membership::BackendSpec;
-use router_core::pool::{PickReason, PoolConfig};
+use router_core::pool::{AcquireRequest, PickReason, PoolConfig};
+use router_core::waiters::Acquisition;
 use std::time::Duration;
 
 fn spec(address: &str) -> BackendSpec {
@@ -63,6 +64,7 @@ fn unknown_backends_are_named() {
     for id in ["e0", "nobody"] {
         let unknown = Error::UnknownBackend { id: id.to_owned() };
         assert_eq!(bench.pool.drain_backend(id, bench.now), Err(unknown.clone()));
+        assert_eq!(bench.pool.resume_backend(id, bench.now), Err(unknown.clone()));
         assert_eq!(bench.pool.remove_backend(id, bench.now), Err(unknown));
         assert_eq!(bench.pool.find_backend(id), None);
     }
@@ -93,6 +95,57 @@ fn draining_stays() {
         .iter()
         .filter(|event| matches!(event.kind, EventKind::BackendDraining { .. }));
     assert_eq!(drains.count(), 1);
+}
+
+/// A cancelled drain: the same incarnation serves again, with its counts, and resuming it twice is once.
+#[test]
+fn a_drained_backend_is_resumed() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
+    let running = bench.acquire("s");
+    bench.drain("e0");
+    bench.try_acquire(Some("s"), &[]).expect_err("draining");
+    let before = bench.pool.revision();
+    for _ in 0..2 {
+        bench.pool.resume_backend("e0", bench.now).expect("known");
+    }
+    assert_eq!(bench.pool.revision(), before + 1);
+    let next = bench.acquire("s");
+    assert_eq!(next.backend.reference, running.backend.reference);
+    assert_eq!(next.reason, PickReason::Sticky);
+    assert_eq!(bench.backend("e0").outstanding, 2);
+    let (events, _) = bench.pool.take_events();
+    let resumed = "backend e0 (generation 1) takes executions again";
+    assert_eq!(events.iter().filter(|event| event.to_string() == resumed).count(), 1);
+}
+
+/// Whoever parked while the only backend was draining is granted it at the instant of the resume.
+#[test]
+fn resuming_wakes_who_waits() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
+    bench.drain("e0");
+    let patience = bench.now.after(Duration::from_secs(10));
+    let parked = bench
+        .pool
+        .acquire_or_park(&AcquireRequest::for_session("s"), patience, bench.now)
+        .expect("parked");
+    assert!(matches!(parked, Acquisition::Parked(_)));
+    bench.pool.resume_backend("e0", bench.now).expect("known");
+    assert_eq!(bench.backend("e0").outstanding, 1);
+}
+
+/// A backend that is being retired leaves, whoever would have it back: its owner waits for nothing but its executions.
+#[test]
+fn a_retiring_backend_is_not_resumed() {
+    let mut bench = Bench::new(PoolConfig::default(), &[1.0]);
+    let lease = bench.acquire_unpinned();
+    bench.pool.retire_backend("e0", None, bench.now).expect_err("busy");
+    bench.drain("e0");
+    let refused = bench.pool.resume_backend("e0", bench.now).expect_err("retiring");
+    assert_eq!(refused.code(), "invalid_transition");
+    assert!(refused.to_string().contains("backend e0 is being retired"), "{refused}");
+    bench.settle(lease.lease, Outcome::Completed);
+    assert_eq!(bench.pool.retire_backend("e0", None, bench.now), Ok(()));
+    assert_eq!(bench.pool.find_backend("e0"), None);
 }
 
 /// The table of outcomes: which are signs of life, which are failures, which say nothing.

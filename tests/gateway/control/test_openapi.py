@@ -57,7 +57,9 @@ async def test_every_path_of_the_control_app_is_described_and_the_reverse(serve:
         for (path, method), operation in described.items()
         if method != "parameters" and operation.get("x-served-by") == "control"
     }
-    app = create_app(["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY)
+    app = create_app(
+        ["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY, lambda: None
+    )
     routes = {
         (resource.canonical, route.method.lower())
         for route in app.router.routes()
@@ -78,7 +80,12 @@ async def test_every_described_path_of_the_data_plane_exists(serve: Start) -> No
     document = await served.json("/openapi.json")
     for path, item in document["paths"].items():
         for method in item.keys() - {"parameters"}:
-            concrete = path.replace("{role}", "rollout").replace("{model}", "tiny").replace("{worker}", "x")
+            concrete = (
+                path.replace("{role}", "rollout")
+                .replace("{model}", "tiny")
+                .replace("{worker}", "x")
+                .replace("{file}", "app.js")
+            )
             answer = await served.client.request("OPTIONS", concrete)
             if path.startswith("/v1/router/"):
                 assert answer.status_code == 405, path

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tests.gateway.control.conftest import NOBODY
+import pytest
+
 from tests.support.scripts import one
+from tests.support.sockets import silent_address
 from tests.support.waiting import wait_until
 from trimtab_gateway import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.gateway.control.conftest import Start
     from tests.support.lab import Lab
 
@@ -17,6 +22,13 @@ if TYPE_CHECKING:
 def config(**models: ModelConfig) -> GatewayConfig:
     """One role with these models."""
     return GatewayConfig((RoleConfig("rollout", tuple(models.values())),), port=0, probe_interval_s=0.05)
+
+
+@pytest.fixture
+def silent() -> Iterator[list[str]]:
+    """Engines of which probes find out nothing for seconds: the test alone says which of them are well."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(silent_address()) for _ in range(3)]
 
 
 async def test_b54_a_gateway_without_engines_is_live_and_becomes_ready_with_one(serve: Start, lab: Lab) -> None:
@@ -38,9 +50,9 @@ async def test_b54_a_gateway_without_engines_is_live_and_becomes_ready_with_one(
     assert (await served.get("/health")).status_code == 200
 
 
-async def test_b54_a_pool_is_ready_with_the_minimum_it_was_given(serve: Start) -> None:
+async def test_b54_a_pool_is_ready_with_the_minimum_it_was_given(serve: Start, silent: list[str]) -> None:
     """Two of three engines when two are asked for; a model that is not required is never the reason."""
-    engines = tuple(EngineConfig(f"127.0.0.1:{port}") for port in (9, 10, 11))
+    engines = tuple(map(EngineConfig, silent))
     big = ModelConfig("big", engines, min_ready_engines=2)
     served = await serve(config(big=big, spare=ModelConfig("spare", min_ready_engines=0)))
     pool = served.gateway.pool("rollout", "big")
@@ -58,9 +70,9 @@ async def test_b54_a_pool_is_ready_with_the_minimum_it_was_given(serve: Start) -
     }
 
 
-async def test_an_update_of_weights_leaves_it_ready(serve: Start) -> None:
+async def test_an_update_of_weights_leaves_it_ready(serve: Start, silent: list[str]) -> None:
     """It takes seconds and comes with every step: a gateway must not leave its load balancer for each."""
-    served = await serve(config(tiny=ModelConfig("tiny", (EngineConfig(NOBODY),))))
+    served = await serve(config(tiny=ModelConfig("tiny", (EngineConfig(silent[0]),))))
     pool = served.gateway.pool("rollout", "tiny")
     pool.report_probe(pool.backends()[0], alive=True)
     pool.publish("start", 1)
@@ -71,9 +83,9 @@ async def test_an_update_of_weights_leaves_it_ready(serve: Start) -> None:
     assert (await served.get("/ready")).json()["reason"] == 'pool "rollout/tiny" is failed'
 
 
-async def test_a_refusal_says_in_which_state_the_model_is(serve: Start) -> None:
+async def test_a_refusal_says_in_which_state_the_model_is(serve: Start, silent: list[str]) -> None:
     """On OpenAI paths and others: code, role, model, state and phase, when to come back, and no engine was asked."""
-    served = await serve(config(tiny=ModelConfig("tiny", (EngineConfig(NOBODY),))))
+    served = await serve(config(tiny=ModelConfig("tiny", (EngineConfig(silent[0]),))))
     pool = served.gateway.pool("rollout", "tiny")
     pool.report_probe(pool.backends()[0], alive=True)
     pool.publish("start", 1)
@@ -96,7 +108,7 @@ async def test_a_refusal_says_in_which_state_the_model_is(serve: Start) -> None:
             await refused(path, "not_serving", state)
             pool.cancel_update(update)
             pool.end_server_pause(update)
-    pool.drain_backend(NOBODY)
+    pool.drain_backend(silent[0])
     await refused("/generate", "no_eligible_backend", "draining")
     await wait_until(lambda: pool.statistics().outstanding == 0, "nothing ran")
     assert sum(pool.statistics().picks.values()) == 0
@@ -126,7 +138,7 @@ async def test_every_endpoint_refuses_other_methods_with_allow(serve: Start) -> 
     for template, item in document["paths"].items():
         if template.startswith("/v1/router/"):
             continue
-        path = template.replace("{worker}", "x")
+        path = template.replace("{worker}", "x").replace("{file}", "app.js")
         allowed = {method.upper() for method in item.keys() - {"parameters"}}
         for concrete in {path.replace("{role}", "rollout"), path.replace("/{role}", "")}:
             for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trimtab import Pool
@@ -129,3 +131,18 @@ def test_an_engine_with_a_half_open_breaker_is_down_and_seen_in_the_metrics(watc
     (statistics,) = watched.pool.statistics().backends
     assert (statistics.health, engine_state(statistics)) == ("half_open", "down")
     assert statistics.health in BACKEND_STATES
+
+
+def test_whoever_runs_the_engines_counts_the_topology(watched: Watched) -> None:
+    """With a manager, epoch and revision are its own: what the publisher counts in the pool is not shown."""
+    role = watched.fleet.roles[0]
+    own_epoch = watched.look().epoch
+    watched.fleet = Fleet((replace(role, topology_revision=7),), epoch="of-the-manager")
+    before = watched.look()
+    watched.pool.add_backend("10.0.0.1:30000")
+    during = watched.look()
+    watched.fleet = Fleet((replace(role, topology_revision=8),), epoch="of-the-manager")
+    after = watched.look()
+    assert own_epoch != before.epoch == during.epoch == after.epoch == "of-the-manager"
+    assert [seen.topology_revision for seen in (before, during, after)] == [7, 7, 8]
+    assert before.snapshot_seq < during.snapshot_seq == after.snapshot_seq

@@ -6,10 +6,10 @@ the value stands. Units are part of the names (``_s``, ``_bytes``). ``docs/confi
 
 from __future__ import annotations
 
-from trimtab_gateway.config.error import ConfigError
+from trimtab.spec import ConfigError
 from trimtab_gateway.config.flags import config_from_flags
 from trimtab_gateway.config.keys import keys_of_environment
-from trimtab_gateway.config.load import config_from_table, load_config
+from trimtab_gateway.config.load import config_from_table, gateway_from_table, load_config
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "RoleConfig",
     "config_from_flags",
     "config_from_table",
+    "gateway_from_table",
     "keys_of_environment",
     "load_config",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab_gateway.config.error import ConfigError, located
+from trimtab.spec import ConfigError, located
+from trimtab.spec.rules import without_user_info
 from trimtab_gateway.config.keys import with_keys_of_files
-from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab_gateway.config.error import ConfigError
+from trimtab.spec import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

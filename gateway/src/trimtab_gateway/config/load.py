@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trimtab_gateway.config.error import ConfigError, located, toml_key
+from trimtab.spec import ConfigError, located, toml_key
+from trimtab.spec.rules import without_user_info
+from trimtab.spec.tables import Table, as_table, fields_of, read_toml, refuse_unknown
 from trimtab_gateway.config.keys import KEYS, variable_of, with_keys_of_files
-from trimtab_gateway.config.rules import without_user_info
 from trimtab_gateway.config.types import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-Table = Mapping[str, Any]
+_LAUNCHES = "is refused: `trimtab serve` starts no engines; this file is one for `trimtab up`"
 
 
 def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
@@ -37,48 +29,52 @@ def load_config(path: str | Path, **overrides: object) -> GatewayConfig:
         ConfigError: The file cannot be read or breaks a rule; the message begins with its path.
     """
     with located(str(path), ": "):
-        try:
-            table = tomllib.loads(Path(path).read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise ConfigError("", f"cannot be read: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError("", f"is not UTF-8 text (byte {error.start})") from error
-        except ValueError as error:
-            # Beside tomllib's own error, what int() says to a number of thousands of digits.
-            raise ConfigError("", f"is not valid TOML: {error}") from error
-        except RecursionError as error:
-            raise ConfigError("", "is not valid TOML: it is nested too deeply") from error
-        return config_from_table(table, **overrides)
+        return config_from_table(read_toml(path), **overrides)
 
 
 def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
     """Build a configuration from a parsed TOML document. Raises :class:`ConfigError`."""
-    _refuse_unknown(table, ("gateway", "roles"))
-    with located("gateway"):
-        gateway = _table(table.get("gateway", {}))
-        _refuse_keys(gateway)
-        _refuse_unknown(gateway, (*_gateway_fields(), *(f"{key}_file" for key in KEYS)))
+    if "manager" in table:
+        raise ConfigError("manager", _LAUNCHES)
+    refuse_unknown(table, ("gateway", "roles"))
+    gateway = _checked_gateway(table.get("gateway", {}))
     with located("roles"):
-        roles = tuple(_role(name, value) for name, value in _table(table.get("roles", {})).items())
+        roles = tuple(_role(name, value) for name, value in as_table(table.get("roles", {})).items())
     if not roles:
         raise ConfigError("roles", "nothing to serve; give at least one role, such as [roles.rollout.models.NAME]")
+    return gateway_from_table(gateway, roles, **overrides)
+
+
+def gateway_from_table(value: object, roles: Iterable[RoleConfig], **overrides: object) -> GatewayConfig:
+    """Build a configuration from the table ``[gateway]`` and roles that exist. Raises :class:`ConfigError`."""
+    gateway = _checked_gateway(value)
     with located("gateway"):
-        return GatewayConfig(roles=roles, **with_keys_of_files({**gateway, **overrides}))
+        return GatewayConfig(roles=tuple(roles), **with_keys_of_files({**gateway, **overrides}))
+
+
+def _checked_gateway(value: object) -> Table:
+    with located("gateway"):
+        gateway = as_table(value)
+        _refuse_keys(gateway)
+        refuse_unknown(gateway, (*_gateway_fields(), *(f"{key}_file" for key in KEYS)))
+    return gateway
 
 
 def _role(name: str, value: object) -> RoleConfig:
     with located(toml_key(name)):
-        table = _table(value)
-        _refuse_unknown(table, (field for field in _fields(RoleConfig) if field != "name"))
+        table = as_table(value)
+        refuse_unknown(table, (field for field in fields_of(RoleConfig) if field != "name"))
         with located("models"):
-            built = tuple(_model(model, entry) for model, entry in _table(table.get("models", {})).items())
+            built = tuple(_model(model, entry) for model, entry in as_table(table.get("models", {})).items())
         return RoleConfig(name=name, **{**table, "models": built})
 
 
 def _model(name: str, value: object) -> ModelConfig:
     with located(toml_key(name)):
-        table = _table(value)
-        _refuse_unknown(table, (field for field in _fields(ModelConfig) if field != "name"))
+        table = as_table(value)
+        if "engine_groups" in table:
+            raise ConfigError("engine_groups", _LAUNCHES)
+        refuse_unknown(table, (field for field in fields_of(ModelConfig) if field != "name"))
         engines = table.get("engines")
         if engines is None and "router_url" in table:
             return ModelConfig(name=name, **table)
@@ -96,18 +92,14 @@ def _engine(index: int, value: object) -> EngineConfig:
         if not isinstance(value, dict):
             shown = without_user_info(repr(value))
             raise ConfigError("", f'{shown} is refused: it must be "host:port" or {{url = "host:port"}}')
-        _refuse_unknown(value, _fields(EngineConfig))
+        refuse_unknown(value, fields_of(EngineConfig))
         if "url" not in value:
             raise ConfigError("url", "is missing")
         return EngineConfig(**value)
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
 def _gateway_fields() -> Iterable[str]:
-    return (name for name in _fields(GatewayConfig) if name not in ("roles", *KEYS))
+    return (name for name in fields_of(GatewayConfig) if name not in ("roles", *KEYS))
 
 
 def _refuse_keys(gateway: Table) -> None:
@@ -118,18 +110,3 @@ def _refuse_keys(gateway: Table) -> None:
                 f"does not belong into this file: put the key into a file of its own and name that with {key}_file, "
                 f"or set {variable_of(key)}",
             )
-
-
-def _table(value: object) -> Table:
-    if not isinstance(value, dict):
-        raise ConfigError("", f"{value!r} is refused: it must be a table")
-    return value
-
-
-def _refuse_unknown(table: Table, known: Iterable[str]) -> None:
-    names = tuple(known)
-    for key in table:
-        if key not in names:
-            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys: {', '.join(sorted(names))}"
-            raise ConfigError(key, f"unknown key; {hint}")

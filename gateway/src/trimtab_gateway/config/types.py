@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
 
 from trimtab._core import AddressRules, Pool
 from trimtab.errors import TrimtabError
-from trimtab_gateway.config.adapters import checked_adapter
-from trimtab_gateway.config.error import ConfigError, toml_key
-from trimtab_gateway.config.keys import KEYS, check_key
-from trimtab_gateway.config.routes import check_route_keys, check_router_url, check_session_fields
-from trimtab_gateway.config.rules import (
+from trimtab.spec import AdapterSpec, ConfigError, PoolSpec, RoutingSpec, toml_key
+from trimtab.spec.frozen import assign
+from trimtab.spec.rules import (
     as_number,
     check_bool,
-    check_choice,
-    check_host,
     check_int,
     check_model_name,
     check_path,
     check_role_name,
     check_seconds,
-    check_socket_path,
+    normalized_url,
+    refuse_duplicates,
     without_user_info,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from trimtab_gateway.config.keys import KEYS, check_key
+from trimtab_gateway.config.rules import check_host, check_socket_path
 
 DEFAULT_PORT = 8080
 _MEBIBYTE = 2**20
@@ -75,81 +69,28 @@ class EngineConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(PoolSpec, AdapterSpec):
     """One served model: a pool of engines that all hold it.
 
     Attributes:
         name: The name clients send as ``model``.
         engines: The engines of the pool; more may be registered while the gateway runs.
         router_url: A router that is asked instead of engines; the model has no engines then.
-        session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
-        session_cap: Most sessions remembered at a time.
-        max_concurrent: Most executions outstanding in the pool; None: no limit.
-        queue_size: Most requests that wait for a place while so many run; None: 100,000.
-        queue_timeout_s: How long a request that says nothing of its patience waits for a place; None: not at all.
-        versioned: Grant nothing before a controller has published a first weight version.
-        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``resolve`` finds
-            out when its engine no longer has it, ``fail_pool`` fails the pool.
-        on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
-        sender_ttl_s: A sender that is silent for this many seconds is lost.
-        min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
-        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
-            that still fit, ``restart`` makes each ambiguous.
-        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
-        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
-        adapter: ``genrm``: ``/generate`` takes messages, and answers ``{"response": text}``.
-        sampling_defaults: Of the adapter, under the request's own ``sampling_params``.
-        chat_template_kwargs: Of the adapter, for the chat template.
     """
 
     name: str
     engines: tuple[EngineConfig, ...] = ()
-    session_ttl_s: float = 3600.0
-    session_cap: int = 1_000_000
-    max_concurrent: int | None = None
-    queue_size: int | None = None
-    queue_timeout_s: float | None = None
-    versioned: bool = False
-    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
-    on_drain_timeout: Literal["fail", "report"] = "fail"
-    sender_ttl_s: float = 120.0
-    adapter: Literal["genrm"] | None = None
-    sampling_defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     router_url: str | None = None
-    min_ready_engines: int = 1
-    recovery: Literal["adopt", "restart"] = "adopt"
-    unhealthy_budget_s: float | None = None
-    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
-        defaults, kwargs = checked_adapter(self.adapter, self.sampling_defaults, self.chat_template_kwargs)
-        object.__setattr__(self, "sampling_defaults", defaults)
-        object.__setattr__(self, "chat_template_kwargs", kwargs)
-        object.__setattr__(self, "engines", tuple(self.engines))
+        AdapterSpec.__post_init__(self)
+        assign(self, engines=tuple(self.engines))
         if self.router_url is not None:
-            object.__setattr__(self, "router_url", check_router_url(self.router_url))
+            assign(self, router_url=normalized_url("router_url", self.router_url))
             if self.engines:
                 raise ConfigError("router_url", "is refused: the model has engines; it has the one or the other")
-        check_seconds("session_ttl_s", self.session_ttl_s)
-        check_int("session_cap", self.session_cap, 1, 2**32 - 1)
-        if self.max_concurrent is not None:
-            check_int("max_concurrent", self.max_concurrent, 1, 2**32 - 1)
-        self._check_queue()
-        check_bool("versioned", self.versioned)
-        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
-        check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
-        check_seconds("sender_ttl_s", self.sender_ttl_s)
-        check_int("min_ready_engines", self.min_ready_engines, 0, 2**32 - 1)
-        check_choice("recovery", self.recovery, ("adopt", "restart"))
-        if self.unhealthy_budget_s is not None:
-            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
-        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
-        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
-            raise ConfigError(
-                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
-            )
+        PoolSpec.__post_init__(self)
         seen: dict[str, int] = {}
         for index, engine in enumerate(self.engines):
             if (first := seen.setdefault(engine.url, index)) != index:
@@ -157,58 +98,31 @@ class ModelConfig:
                     f"engines[{index}].url", f"{engine.url} is refused: engines[{first}] has the same address"
                 )
 
-    def _check_queue(self) -> None:
-        if self.queue_size is not None:
-            check_int("queue_size", self.queue_size, 0, 2**32 - 1)
-        if self.queue_timeout_s is not None:
-            check_seconds("queue_timeout_s", self.queue_timeout_s)
-        for key in ("queue_size", "queue_timeout_s"):
-            if getattr(self, key) is not None and self.max_concurrent is None:
-                raise ConfigError(key, "is refused: nothing is queued for without max_concurrent")
-
 
 @dataclass(frozen=True)
-class RoleConfig:
+class RoleConfig(RoutingSpec):
     """What a group of models is for; the first segment of the URL.
 
     Attributes:
         name: The path segment.
         models: The models, each with its own pool.
-        default_model: Serves requests that name no model; a sole model is the default anyway.
-        lenient_model: Accept any model name (only for a role with one model).
-        route_keys: Model by route key, for requests that name no model.
-        session_fields: Members of a body that may name the session when no header does.
         expose_engine_urls: Whether discovery says where engines are.
     """
 
     name: str
     models: tuple[ModelConfig, ...]
-    default_model: str | None = None
-    lenient_model: bool = False
-    route_keys: Mapping[str, str] = field(default_factory=dict)
-    session_fields: tuple[str, ...] = ()
     expose_engine_urls: bool = True
 
     def __post_init__(self) -> None:
         check_role_name(self.name)
-        object.__setattr__(self, "models", tuple(self.models))
+        assign(self, models=tuple(self.models))
         names = [model.name for model in self.models]
         if not names:
             raise ConfigError("models", "the role has no model; give it at least one")
-        _refuse_duplicates("models", "model", names)
-        if self.default_model is not None and self.default_model not in names:
-            raise ConfigError(
-                "default_model", f"{self.default_model!r} is not a model of this role, which has {_listed(names)}"
-            )
-        check_bool("lenient_model", self.lenient_model)
+        refuse_duplicates("models", "model", names)
+        RoutingSpec.__post_init__(self)
+        self.check_models(names)
         check_bool("expose_engine_urls", self.expose_engine_urls)
-        if self.lenient_model and len(names) > 1:
-            raise ConfigError(
-                "lenient_model",
-                f"true is refused: it ignores the name a client sends, and this role has {_listed(names)}",
-            )
-        object.__setattr__(self, "route_keys", check_route_keys(self.route_keys, names))
-        object.__setattr__(self, "session_fields", check_session_fields(self.session_fields))
         owners: dict[str, str] = {}
         for model in self.models:
             for index, engine in enumerate(model.engines):
@@ -314,7 +228,7 @@ class GatewayConfig:
                 check_seconds(key, getattr(self, key))
         if not self.roles:
             raise ConfigError("roles", "nothing to serve; give at least one role")
-        _refuse_duplicates("roles", "role", [role.name for role in self.roles])
+        refuse_duplicates("roles", "role", [role.name for role in self.roles])
         object.__setattr__(self, "worker_allow", _checked_allow_list(self.worker_allow))
         self._refuse_own_address()
 
@@ -354,15 +268,3 @@ def _checked_allow_list(value: object) -> tuple[str, ...]:
     except TrimtabError as error:
         raise ConfigError("worker_allow", str(error)) from None
     return tuple(value)
-
-
-def _refuse_duplicates(where: str, what: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ConfigError(where, f"{what} {name!r} is given twice")
-        seen.add(name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)

@@ -9,9 +9,11 @@ from aiohttp import web
 
 from trimtab import __version__
 from trimtab_gateway.control.context import STATISTICS, WATCH, json_response
+from trimtab_gateway.control.dashboard import add_dashboard
 from trimtab_gateway.control.discovery import engines
 from trimtab_gateway.control.endpoints import listing, prefixes
 from trimtab_gateway.control.errors import error_middleware
+from trimtab_gateway.control.fleet import add_fleet_routes
 from trimtab_gateway.control.health import health
 from trimtab_gateway.control.metrics import metrics
 from trimtab_gateway.control.models import models
@@ -21,12 +23,17 @@ from trimtab_gateway.control.workers import Workers, add_routes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from trimtab.fleet import FleetControl
     from trimtab_gateway.publisher import Watch
     from trimtab_gateway.statistics import GatewayStatistics
 
 
 def create_app(
-    roles: Sequence[str], statistics: Callable[[], GatewayStatistics], watch: Watch, workers: Workers
+    roles: Sequence[str],
+    statistics: Callable[[], GatewayStatistics],
+    watch: Watch,
+    workers: Workers,
+    fleet: Callable[[], FleetControl | None],
 ) -> web.Application:
     """Build the control app.
 
@@ -35,6 +42,7 @@ def create_app(
         statistics: The gateway at the moment of the call; called in the event loop, must not block.
         watch: For those who wait for a newer snapshot.
         workers: The engines, for those who register and remove them.
+        fleet: Who acts on the engines, if anybody does.
     """
     app = web.Application(middlewares=[error_middleware(roles)])
     app[STATISTICS] = statistics
@@ -43,10 +51,12 @@ def create_app(
     app.router.add_get("/", partial(_index, roles=roles))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/status", status)
+    add_dashboard(app)
     for prefix, role in prefixes(roles).items():
         for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):
             app.router.add_get(f"{prefix}{path}", partial(handler, role=role))
     add_routes(app, workers, roles)
+    add_fleet_routes(app, fleet, roles)
     return app
 
 

@@ -19,7 +19,18 @@ GENERATION = (
     "/abort_request",
 )
 CONTROL = ("/health", "/v1/models", "/engines")
-GLOBAL = ("/", "/live", "/ready", "/liveness", "/readiness", "/status", "/metrics", "/openapi.json")
+GLOBAL = (
+    "/",
+    "/live",
+    "/ready",
+    "/liveness",
+    "/readiness",
+    "/status",
+    "/metrics",
+    "/openapi.json",
+    "/ui",
+    "/ui/{file}",
+)
 WORKERS = (
     ("GET", "/workers"),
     ("POST", "/workers"),
@@ -33,6 +44,8 @@ WORKERS = (
     ("GET", "/v1/loads"),
 )
 """Of the workers API, which also stands under ``/<role>``."""
+FLEET = ("/pause", "/continue", "/flush", "/drain", "/undrain", "/sleep", "/wake", "/update_weights/from_disk")
+"""What a manager does to the engines of a role."""
 
 
 def prefixes(roles: Sequence[str]) -> dict[str, str]:
@@ -49,6 +62,7 @@ def listing(roles: Sequence[str]) -> list[str]:
     for role in roles:
         lines += [f"POST /{role}{path}" for path in GENERATION]
         lines += [f"GET /{role}{path}" for path in CONTROL]
+        lines += [f"POST /{role}{path}" for path in FLEET]
     scopes = ["", *(f"/{role}" for role in roles)]
     return lines + [f"{method} {scope}{path}" for scope in scopes for method, path in WORKERS]
 

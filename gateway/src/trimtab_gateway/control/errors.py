@@ -11,7 +11,7 @@ from aiohttp import web
 
 from trimtab_gateway.control.access import AccessDenied
 from trimtab_gateway.control.context import json_response
-from trimtab_gateway.control.endpoints import CONTROL, GENERATION, is_openai, listing
+from trimtab_gateway.control.endpoints import CONTROL, FLEET, GENERATION, is_openai, listing
 from trimtab_gateway.log import get_logger
 
 if TYPE_CHECKING:
@@ -33,15 +33,16 @@ def error_response(
     *,
     detail: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
+    retryable: bool = False,
 ) -> web.Response:
     """An error answer; on OpenAI paths the object has the keys that OpenAI clients read."""
-    error: dict[str, Any] = {"code": code, "message": message, "retryable": False}
+    error: dict[str, Any] = {"code": code, "message": message, "retryable": retryable}
     if is_openai(request.path):
         kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
         error |= {"type": kind, "param": None}
     if detail is not None:
         error["detail"] = detail
-    answer_headers = {"x-trimtab-error": code, "x-should-retry": "false", **(headers or {})}
+    answer_headers = {"x-trimtab-error": code, "x-should-retry": str(retryable).lower(), **(headers or {})}
     return json_response({"error": error}, status=status, headers=answer_headers)
 
 
@@ -105,7 +106,7 @@ async def _read_away(request: web.Request) -> None:
 def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
     detail = {"roles": list(roles), "endpoints": listing(roles)}
     role, rest = _split_role(request.path)
-    if rest in (*GENERATION, *CONTROL) and role not in roles:
+    if rest in (*GENERATION, *CONTROL, *FLEET) and role not in roles:
         served = ", ".join(roles)
         if role:
             message = f"unknown role {_shown(role)!r}; this gateway serves: {served}"
@@ -118,7 +119,7 @@ def _not_found(request: web.Request, roles: Sequence[str]) -> web.Response:
 
 def _split_role(path: str) -> tuple[str, str]:
     """``("role", "/endpoint")`` of a path; an endpoint without a role in front has the empty role."""
-    if path in (*GENERATION, *CONTROL):
+    if path in (*GENERATION, *CONTROL, *FLEET):
         return "", path
     role, separator, rest = path.removeprefix("/").partition("/")
     return role, separator + rest

@@ -6,7 +6,7 @@ asked over HTTP by whoever launched it, and whether it still lives is asked of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -25,13 +25,16 @@ class LaunchRequest:
         served_model_name: The name it says.
         server_args: Flags of the server beyond those that the launcher sets (address, ports, model), as
             ``{"max-running-requests": 8}``; true is a bare flag, false and None leave it out, a list
-            repeats its values.
+            gives each of its values, an object is its JSON text.
         env_vars: Environment of its processes beyond what the launcher sets.
         nodes: Nodes it spans; above 1 the first one is its head.
         gpus: GPUs it takes on each node; 0: none.
+        gpu_ids: Which ones, as the plan assigned them on its node: indices of the node, or UUIDs. Empty: the launcher
+            takes ones that are free.
         bundle_indices: Its bundles in the placement group, for launchers that have one.
         deadline_s: Until it must be ready, from the start of its processes.
         api_key: Key it asks for, if any; never part of the command that a log or an error shows.
+        url: Where it runs already, for the launcher ``external``; the others choose the address.
     """
 
     engine_id: str
@@ -43,9 +46,11 @@ class LaunchRequest:
     env_vars: Mapping[str, str] = field(default_factory=dict)
     nodes: int = 1
     gpus: int = 0
+    gpu_ids: tuple[int | str, ...] = ()
     bundle_indices: tuple[int, ...] = ()
     deadline_s: float = 1800.0
     api_key: str | None = field(default=None, repr=False)
+    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,42 @@ class LaunchError(TrimtabError):
     code: ClassVar[str] = "launch_failed"
 
 
+class StopError(TrimtabError):
+    """Processes of an engine are left although they were killed; the message names them. Stopping again can help."""
+
+    code: ClassVar[str] = "stop_failed"
+    retryable = True
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the start of an engine is.
+
+    Attributes:
+        engine: Its id.
+        elapsed_s: Since its processes were started.
+        deadline_s: When the launcher gives up.
+        health: What ``GET /health`` last said, such as ``connection refused`` or ``503``.
+        last_line: The last line of its log.
+    """
+
+    engine: str
+    elapsed_s: float
+    deadline_s: float
+    health: str
+    last_line: str
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.engine} is starting: {self.elapsed_s:.0f} s of {self.deadline_s:.0f} s, /health: {self.health}"
+            + (f", log: {self.last_line}" if self.last_line else "")
+        )
+
+
+ProgressListener = Callable[[Progress], None]
+
+
 class EngineHandle(Protocol):
     """The processes of one incarnation."""
 
@@ -103,7 +144,11 @@ class EngineHandle(Protocol):
     async def stop(self, grace_s: float) -> None:
         """Ends all of its processes: SIGTERM, ``grace_s`` seconds, SIGKILL of the group.
 
-        Idempotent; joins a running stop. When it returns, everything is reaped and the port refuses.
+        Idempotent; joins a running stop, whose grace it can only shorten. When it returns, everything is reaped and
+        the port refuses. A caller that is cancelled leaves the stop running.
+
+        Raises:
+            StopError: A process survives SIGKILL, which a driver can cause.
         """
 
 

@@ -39,6 +39,8 @@ class SimConfig:
         health_timeout_s: How long ``/health`` hangs before 503 when nothing is generated.
         pause_poll_s: How often a pause of mode ``abort`` looks whether the aborted requests are gone.
         keep_alive_s: Real seconds after which an idle connection is closed by the server, as uvicorn does.
+        memory_saver: Whether it really gives memory back, as SGLang does on a GPU with ``--enable-memory-saver``: it
+            then dies of a step without its memory and of a second release, and released weights are lost.
         api_key: When set, requests need ``Authorization: Bearer <key>``, except for health, readiness and metrics.
         faults: Faults armed from the start.
     """
@@ -62,6 +64,7 @@ class SimConfig:
     health_timeout_s: float = 20.0
     pause_poll_s: float = 1.0
     keep_alive_s: float = 5.0
+    memory_saver: bool = False
     api_key: str | None = None
     faults: tuple[Fault, ...] = ()
 

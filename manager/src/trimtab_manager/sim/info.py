@@ -94,7 +94,9 @@ async def handle_server_info(request: web.Request) -> web.Response:
             "frontend": "simulated",
             "max_total_num_tokens": config.max_total_tokens,
             "max_req_input_len": config.max_prompt_tokens,
-            "startup_time": {"load_weight": 0.0, "scheduler_e2e": 0.0, "tokenizer_e2e": 0.0},
+            "startup_time": engine.startup_time,
+            "enable_memory_saver": config.memory_saver,
+            "enable_weights_cpu_backup": False,
             "internal_states": [
                 {
                     "last_gen_throughput": throughput,

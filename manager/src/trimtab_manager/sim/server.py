@@ -17,6 +17,7 @@ from trimtab_manager.sim.control import TASKS, Tasks
 from trimtab_manager.sim.engine import SimEngine
 from trimtab_manager.sim.metrics import HTTP_METRICS, HttpMetrics, handle_metrics
 from trimtab_manager.sim.middleware import IDLE_CLOSER, MIDDLEWARES
+from trimtab_manager.sim.openapi import handle_openapi
 from trimtab_manager.sim.reply import IdleCloser
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ ROUTES = (
     (_GET, "/v1/models/{name:.+}", info.handle_model),
     (_GET, "/v1/loads", info.handle_loads),
     (_GET, "/metrics", handle_metrics),
+    (_GET, "/openapi.json", handle_openapi),
     (("GET", "POST", "DELETE"), "/sim/faults", info.handle_faults),
     (_GET, "/sim/statistics", info.handle_statistics),
 )

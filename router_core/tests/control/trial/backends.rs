@@ -17,6 +17,12 @@ impl Trial {
                 let known = self.model.live(number).map(|backend| backend.draining = true);
                 prop_assert_eq!(answer.is_ok(), known.is_some());
             }
+            Operation::ResumeBackend { number } => {
+                let answer = self.pool.resume_backend(&number.to_string(), now);
+                let known = self.model.live(number).map(|backend| backend.draining = false);
+                prop_assert_eq!(answer.is_ok(), known.is_some());
+                self.model.pump();
+            }
             Operation::RemoveBackend { number } => {
                 let answer = self.pool.remove_backend(&number.to_string(), now);
                 let known = self.model.live(number).map(|backend| backend.removed = true);

@@ -1,4 +1,4 @@
-"""The one error of this package: a rule that is broken, and where."""
+"""The one error of configurations: a rule that is broken, and where."""
 
 from __future__ import annotations
 
@@ -46,4 +46,9 @@ def located(place: str, separator: str = ".") -> Iterator[None]:
 
 def toml_key(name: str) -> str:
     """``name`` as TOML writes it in a dotted key: a model name may hold dots of its own."""
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE_KEY.fullmatch(name) else toml_string(name)
+
+
+def toml_string(text: str) -> str:
+    """``text`` as a basic string of TOML, which has the escapes of JSON's but takes no DEL as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

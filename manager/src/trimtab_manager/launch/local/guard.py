@@ -1,0 +1,187 @@
+"""The guard of one engine process: a program that ends the engine when its manager is gone, however it went.
+
+The kernel's parent-death signal alone does not do it: it is bound to the *thread* that started the child, reaches no
+grandchild, and setting it needs code between fork and exec, which is unsafe in a process with threads. So the
+manager starts this program, which has one thread and imports next to nothing, and this program starts the engine:
+
+* It is a *subreaper*: whatever the engine's processes leave behind, a daemon in a session of its own included, becomes
+  a child of the guard. When ``wait`` has no child left, nothing of the engine is left; that is a proof, not a scan.
+* It watches a pipe from the manager and the manager's pidfd. Both, since a fork of the manager (a data loader, say)
+  keeps the pipe open after the manager died, and since old kernels have no pidfd.
+* The engine has the guard as its parent-death signal, set between fork and exec of this one thread. So an engine does
+  not outlive a guard that is killed itself.
+* When the engine's first process ends, the rest is killed: a server without its main process serves nobody.
+
+It runs as ``python -I -S guard.py MANAGER_PID COMMAND ...`` with stdin = orders, stdout = events, stderr = the
+engine's log, and the environment of the engine. Orders are bytes: ``T`` sends SIGTERM to the engine's first process
+(SGLang tells its children itself; a signal to all makes them crash first), ``K`` kills all. Events are lines:
+``start PID``, then ``end STATUS`` with the wait status. It exits when no process is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+FIRST_ROUND_MS = 10
+LAST_ROUND_MS = 1000
+"""Between two rounds of SIGKILL, from and to: whoever forked meanwhile gets it in the next one. The rounds become rarer
+because a process that a driver holds can stay for minutes."""
+
+
+def prctl(option: int, value: int) -> None:
+    """A call of prctl; raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def parent_of_each() -> dict[int, int]:
+    """Parent of every process there is, from /proc."""
+    parents = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  # no import that is not needed: one guard runs per engine
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
+                    # After the command, which may hold spaces and parentheses: state, parent, ...
+                    parents[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue  # it ended meanwhile
+    return parents
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parent_of_each().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    layer = children.get(root, [])
+    while layer:
+        found += layer
+        layer = [child for pid in layer for child in children.get(pid, [])]
+    return found
+
+
+def kill(pid: int, number: int) -> None:
+    """Send a signal; nothing happens if it ended."""
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        if error.errno not in (errno.ESRCH, errno.EPERM):
+            raise
+
+
+def start(command: list[str]) -> int:
+    """Fork and exec the engine as leader of a session of its own; its pid."""
+    guard = os.getpid()
+    # A SIGTERM that comes before exec would find the guard's handler in the child, and be lost. It has to wait.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    pid = os.fork()
+    if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return pid
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == guard:  # else the guard ended before the call above
+            os.setsid()
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(2, 1)
+            os.execvp(command[0], command)  # noqa: S606  # a shell is what nobody wants here
+    except OSError as error:
+        os.write(2, f"cannot execute {command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+class Guard:
+    """The loop of a guard: orders and deaths in, signals and events out."""
+
+    def __init__(self, manager: int, command: list[str]) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        self._poll = select.poll()
+        # A signal interrupts no poll in Python; one byte in this pipe does.
+        self._woken, write = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        self._killing = False
+        self._watch(manager)
+        self._engine: int | None = None
+        if not self._killing:
+            self._engine = start(command)
+            self._tell(f"start {self._engine}")
+
+    def run(self) -> None:
+        """Serve until no process is left."""
+        round_ms = FIRST_ROUND_MS
+        while self._reap():
+            wait_ms = None  # the end of a child is a signal, which is a byte in a pipe
+            if self._killing:
+                for pid in descendants(os.getpid()):
+                    kill(pid, signal.SIGKILL)
+                wait_ms = round_ms
+                round_ms = min(2 * round_ms, LAST_ROUND_MS)
+            for file, _ in self._poll.poll(wait_ms):
+                self._on_ready(file)
+
+    def _watch(self, manager: int) -> None:
+        """Watch the orders, the signals and the manager's end; the last by its pidfd, where the kernel has them."""
+        with contextlib.suppress(OSError):
+            self._poll.register(os.pidfd_open(manager), select.POLLIN)
+        # If it is still the parent after that, the pidfd is its own and not that of a later process.
+        self._killing = os.getppid() != manager
+        self._poll.register(0, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+
+    def _on_ready(self, file: int) -> None:
+        if file == self._woken:
+            os.read(file, 4096)
+            return
+        order = os.read(0, 4096) if file == 0 else b""
+        if b"T" in order and self._engine is not None:
+            kill(self._engine, signal.SIGTERM)
+        if b"K" in order or not order:
+            self._killing = True
+        if not order:  # the manager is gone; said once, and looked at no more
+            self._poll.unregister(file)
+
+    def _on_term(self, *_: object) -> None:
+        self._killing = True
+
+    def _reap(self) -> bool:
+        """Collect what ended; whether any process is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._engine:
+                self._engine = None
+                self._killing = True
+                self._tell(f"end {status}")
+
+    @staticmethod
+    def _tell(line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody listens any more; the orders' pipe says so too
+            os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    Guard(int(sys.argv[1]), sys.argv[2:]).run()

@@ -1,0 +1,94 @@
+"""The knobs of one pool, which gateway and manager share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trimtab._core import Pool
+from trimtab.spec.error import ConfigError
+from trimtab.spec.rules import MAX_COUNT, check_bool, check_choice, check_int, check_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSpec:
+    """How the pool of a model grants, keeps and ends executions. See ``docs/configuration.md`` for each knob's reason.
+
+    Attributes:
+        session_ttl_s: An idle session without an open lease is forgotten after this many seconds.
+        session_cap: Most sessions remembered at a time.
+        max_concurrent: Most executions outstanding in the pool; None: no limit.
+        queue_size: Most requests that wait for a place while so many run; None: 100,000.
+        queue_timeout_s: How long a request that says nothing of its patience waits for a place; None: not at all.
+        versioned: Grant nothing before a controller has published a first weight version.
+        on_ambiguous: What an execution with an unknown end means: ``settle`` counts it, ``resolve`` finds
+            out when its engine no longer has it, ``fail_pool`` fails the pool.
+        on_drain_timeout: What a drain past its deadline means: ``fail`` fails the pool, ``report`` only tells.
+        sender_ttl_s: A sender that is silent for this many seconds is lost.
+        min_ready_engines: ``/ready`` asks for this many eligible engines; 0: the model is not required.
+        recovery: What becomes of leases that senders present after a restart of the gateway: ``adopt`` takes over those
+            that still fit, ``restart`` makes each ambiguous.
+        unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
+        on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
+    """
+
+    session_ttl_s: float = 3600.0
+    session_cap: int = 1_000_000
+    max_concurrent: int | None = None
+    queue_size: int | None = None
+    queue_timeout_s: float | None = None
+    versioned: bool = False
+    on_ambiguous: Literal["settle", "resolve", "fail_pool"] = "settle"
+    on_drain_timeout: Literal["fail", "report"] = "fail"
+    sender_ttl_s: float = 120.0
+    min_ready_engines: int = 1
+    recovery: Literal["adopt", "restart"] = "adopt"
+    unhealthy_budget_s: float | None = None
+    on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
+
+    def __post_init__(self) -> None:
+        check_seconds("session_ttl_s", self.session_ttl_s)
+        check_int("session_cap", self.session_cap, 1, MAX_COUNT)
+        if self.max_concurrent is not None:
+            check_int("max_concurrent", self.max_concurrent, 1, MAX_COUNT)
+        self._check_queue()
+        check_bool("versioned", self.versioned)
+        check_choice("on_ambiguous", self.on_ambiguous, ("settle", "resolve", "fail_pool"))
+        check_choice("on_drain_timeout", self.on_drain_timeout, ("fail", "report"))
+        check_seconds("sender_ttl_s", self.sender_ttl_s)
+        check_int("min_ready_engines", self.min_ready_engines, 0, MAX_COUNT)
+        check_choice("recovery", self.recovery, ("adopt", "restart"))
+        if self.unhealthy_budget_s is not None:
+            check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
+        check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
+            raise ConfigError(
+                "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
+            )
+
+    def _check_queue(self) -> None:
+        if self.queue_size is not None:
+            check_int("queue_size", self.queue_size, 0, MAX_COUNT)
+        if self.queue_timeout_s is not None:
+            check_seconds("queue_timeout_s", self.queue_timeout_s)
+        for key in ("queue_size", "queue_timeout_s"):
+            if getattr(self, key) is not None and self.max_concurrent is None:
+                raise ConfigError(key, "is refused: nothing is queued for without max_concurrent")
+
+    def create_pool(self, name: str) -> Pool:
+        """An empty pool with these knobs. ``name`` is shown in statistics and logs, usually ``role/model``."""
+        return Pool(
+            name,
+            session_ttl_s=self.session_ttl_s,
+            session_cap=self.session_cap,
+            max_concurrent=self.max_concurrent,
+            queue_size=self.queue_size,
+            queue_timeout_s=self.queue_timeout_s,
+            await_version=self.versioned,
+            on_ambiguous=self.on_ambiguous,
+            on_drain_timeout=self.on_drain_timeout,
+            sender_ttl_s=self.sender_ttl_s,
+            recovery=self.recovery,
+            unhealthy_budget_s=self.unhealthy_budget_s,
+            on_unhealthy=self.on_unhealthy,
+        )
