@@ -49,9 +49,7 @@ class CacheAware(Counting):
         if most - least > self._abs and most > self._rel * least:
             replica = self._least()
         else:
-            known, replica = max((self._known(call, replica), -self.open[replica], replica) for replica in self.live)[
-                ::2
-            ]
+            known, replica = self._longest(call)
             if known <= CACHE_THRESHOLD * call.prompt_tokens:
                 replica = self._least()
         self._sessions.setdefault(call.session, {})[replica] = call.prompt_tokens
