@@ -122,7 +122,7 @@ class Candidates:
         await asyncio.gather(*(self.destroy(replica) for replica in replicas))
 
     async def destroy(self, replica: Replica) -> None:
-        """End one that lives: what it runs is aborted, its processes are gone. Never raises for it."""
+        """End one that lives: what it runs has the grace of a stop to end. Never raises for it."""
         grace_s = self._settings.stop_grace_s
         await self._within_limit(replica.engine.shutdown(grace_s), replica.handle, replica.id, grace_s)
 

@@ -1,0 +1,59 @@
+"""The launchers that a fleet needs, made from its ``[manager]`` table."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trimtab.spec import FleetSpec
+    from trimtab_manager.launch.types import Launcher, ProgressListener
+
+
+def log_folder(fleet: FleetSpec) -> Path:
+    """Where the logs of its engines go; made when it is not there."""
+    if fleet.manager.log_dir is None:
+        return Path(tempfile.mkdtemp(prefix="trimtab-"))
+    folder = Path(fleet.manager.log_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> dict[str, Launcher]:
+    """A launcher for each name that an engine group uses.
+
+    Args:
+        fleet: The fleet.
+        folder: Where the logs of engines go.
+        progress: Told how far the start of an engine is.
+
+    Raises:
+        LaunchError: Ray is asked for and not installed, or the router could not reach the engines.
+    """
+    manager = fleet.manager
+    python = manager.python or sys.executable
+    told = {"progress": progress, "progress_interval_s": manager.progress_interval_s}
+    made: dict[str, Launcher] = {}
+    for name in {group.launcher for role in fleet.roles for model in role.models for group in model.engine_groups}:
+        if name == "local":
+            from trimtab_manager.launch.local.launcher import LocalLauncher
+
+            made[name] = LocalLauncher(
+                folder,
+                python=python,
+                stop_grace_s=manager.stop_grace_s,
+                ports=range(manager.first_port, manager.last_port + 1),
+                **told,  # type: ignore[arg-type]
+            )
+        elif name == "ray":
+            ray_launcher = import_module("trimtab_manager.launch.ray").ray_launcher
+
+            made[name] = ray_launcher(folder, address=manager.ray_address, python=python, **told)
+        else:
+            from trimtab_manager.launch.external import ExternalLauncher
+
+            made[name] = ExternalLauncher(**told)  # type: ignore[arg-type]
+    return made
