@@ -24,6 +24,13 @@ ENGINES = (4, 16, 64, 256)
 LOAD_S = 0.25
 GOAL_ENGINES, GOAL_S = 64, 0.05
 MANAGER_CORE, ENGINE_CORE = 0, 1
+COLUMNS = (
+    "engines",
+    "beyond the engines, ms",
+    "least to most",
+    "CPU of the manager, ms",
+    "without flush and proof, ms",
+)
 STEPS = ("idle", "prime", "pause", "transfer", "flush", "read_back", "resume", "verify")
 
 
@@ -42,11 +49,9 @@ def run(engines: tuple[int, ...], updates: int, load_s: float) -> dict[str, dict
 
 def table(found: dict[str, dict[int, list[Sample]]], load_s: float) -> str:
     """Medians, in Markdown: one row per number of engines."""
-    names = " | ".join(step.replace("_", " ") for step in STEPS)
     lines = [
-        "| engines | beyond the engines, ms | least to most | CPU of the manager, ms | without flush and proof, ms"
-        f" | {names} |",
-        "|---:|---:|---:|---:|---:|" + "---:|" * len(STEPS),
+        f"| {' | '.join([*COLUMNS, *(step.replace('_', ' ') for step in STEPS)])} |",
+        "|" + "---:|" * (len(COLUMNS) + len(STEPS)),
     ]
     for count, samples in found["flush"].items():
         ours = [sample.overhead_s * 1e3 for sample in samples]
