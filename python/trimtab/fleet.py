@@ -83,6 +83,9 @@ class FleetControl(Protocol):
     Errors of the whole operation (no such model, another update runs) are :class:`trimtab.TrimtabError`.
     """
 
+    def topology_count(self) -> TopologyCount:
+        """How often the engines of each role changed. At once, and it cannot fail."""
+
     async def pause(self, role: str, model: str | None = None, *, mode: str = "abort") -> OperationResult:
         """Fence the model and pause its engines (``abort``, ``in_place``, ``retract``)."""
 

@@ -49,6 +49,20 @@ class Serving:
         """Its base URL."""
         return str(self.ready["url"])
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    async def said(self, event: str) -> dict[str, Any]:
+        """The next line on stdout that is ``event``; those before it are dropped."""
+        assert self._process.stdout is not None
+        while line := await asyncio.wait_for(self._process.stdout.readline(), DEADLINE_S):
+            record: dict[str, Any] = json.loads(line)
+            if record["event"] == event:
+                return record
+        raise AssertionError(f"it ended without saying {event!r}: {(await self.ended()).err}")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
@@ -76,7 +90,22 @@ async def serving(
     *arguments: str, env: Mapping[str, str] | None = None, descriptors: int | None = None
 ) -> AsyncIterator[Serving]:
     """Run ``trimtab serve --json --port 0 ARGUMENTS`` for the length of the block, with ``descriptors`` at most."""
-    process = await _spawn(("serve", "--json", "--port", "0", *arguments), env, descriptors)
+    async with _listening(("serve", "--json", "--port", "0", *arguments), env, descriptors) as served:
+        yield served
+
+
+@asynccontextmanager
+async def up(file: Path, *, env: Mapping[str, str] | None = None) -> AsyncIterator[Serving]:
+    """Run ``trimtab up FILE --json --port 0`` for the length of the block, which begins when it listens."""
+    async with _listening(("up", str(file), "--json", "--port", "0"), env) as served:
+        yield served
+
+
+@asynccontextmanager
+async def _listening(
+    arguments: tuple[str, ...], env: Mapping[str, str] | None, descriptors: int | None = None
+) -> AsyncIterator[Serving]:
+    process = await _spawn(arguments, env, descriptors)
     try:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)

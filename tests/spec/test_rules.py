@@ -227,7 +227,7 @@ def test_a_broken_rule_of_routing(knobs: dict[str, Any], where: str) -> None:
         ({"start_deadline_s": 0}, "start_deadline_s"),
         ({"stop_grace_s": math.inf}, "stop_grace_s"),
         ({"control_timeout_s": True}, "control_timeout_s"),
-        ({"poison_ttl_s": "1h"}, "poison_ttl_s"),
+        ({"restart_backoff_s": "1h"}, "restart_backoff_s"),
         ({"python": ""}, "python"),
         ({"log_dir": 3}, "log_dir"),
         ({"bind_host": "node-1"}, "bind_host"),

@@ -114,7 +114,14 @@ class SimLauncher:
             raise LaunchError(f"{request.engine_id} exited with code 1 (told so by the test)")
         config = replace(self.config, model_name=request.served_model_name, model_path=request.model_path)
         server = SimServer(SimEngine(self.configure(request, config)))
-        await server.start()
+        starting = asyncio.ensure_future(server.start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A listener that is half open can only be closed once it is open.
+            await starting
+            await server.stop()
+            raise
         handle = SimHandle(server, request, self.log.append)
         self.handles[request.engine_id] = handle
         self._all.append(handle)

@@ -23,6 +23,7 @@ class SmallMember:
     id: str
     backend: Backend
     client: EngineClient
+    serves: bool = True
 
 
 @dataclass

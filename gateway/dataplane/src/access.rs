@@ -151,7 +151,8 @@ impl Access {
     /// Whether the caller may ask the control app for `path`. Which of its paths are for admins is the app's knowledge.
     pub(crate) fn check_control(&self, path: &str, headers: &HeaderMap) -> Result<(), Denied> {
         let is_public = match path.rsplit_once('/') {
-            Some((_, "health") | ("", "" | "openapi.json" | "liveness" | "readiness")) => true,
+            // The dashboard is a page without facts; what it shows it asks `/status` for, as its reader.
+            Some((_, "health") | ("", "" | "openapi.json" | "liveness" | "readiness" | "ui") | ("/ui", _)) => true,
             Some(("", "metrics")) => !self.metrics_need_key,
             _ => false,
         };

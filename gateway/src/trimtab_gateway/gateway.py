@@ -26,11 +26,10 @@ from trimtab_gateway.statistics import GatewayStatistics
 from trimtab_gateway.traces import exporting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from trimtab.fleet import FleetControl, TopologyCount
+    from trimtab.fleet import FleetControl
     from trimtab.spec.adapter import Genrm
     from trimtab_gateway.config import GatewayConfig, ModelConfig, RoleConfig
     from trimtab_gateway.control.exposition import Durations
@@ -54,7 +53,7 @@ class Gateway:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self._roles = tuple(_serve(role) for role in config.roles)
-        self._topology: Callable[[], TopologyCount] | None = None
+        self._fleet: FleetControl | None = None
         self._publisher = Publisher(self._served)
         self._watch = Watch(self._publisher)
         self._address_rules = AddressRules(config.worker_allow)
@@ -65,7 +64,6 @@ class Gateway:
             engine_ca=config.engine_ca,
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
         )
-        self._fleet: FleetControl | None = None
         self._reachability = ReachabilityLog()
         self._loop_lag = LoopLag()
         self._started = time.monotonic()
@@ -87,16 +85,12 @@ class Gateway:
         """The pool of one model. Raises ``KeyError`` when it is not served."""
         return {served.name: served for served in self._roles}[role].models[model]
 
-    def count_topology_by(self, source: Callable[[], TopologyCount]) -> None:
-        """Take epoch and ``topology_revision`` of the roles from whoever runs their engines, from now on.
-
-        Args:
-            source: Says the counts of this moment, at once; a role that it does not name is counted here.
-        """
-        self._topology = source
-
     def manage(self, fleet: FleetControl) -> None:
-        """Let ``fleet`` carry out what is asked of the engines (``POST /<role>/pause`` and its kin)."""
+        """Let ``fleet`` run the engines, from now on.
+
+        It carries out what is asked of them (``POST /<role>/pause`` and its kin), and epoch and ``topology_revision``
+        are its own counts; a role that it does not count is counted here.
+        """
         self._fleet = fleet
 
     def statistics(self) -> GatewayStatistics:
@@ -109,9 +103,9 @@ class Gateway:
         return GatewayStatistics(self._publisher.current(), counters, time.monotonic() - self._started, lags)
 
     def _served(self) -> Fleet:
-        if self._topology is None:
+        if self._fleet is None:
             return Fleet(self._roles)
-        count = self._topology()
+        count = self._fleet.topology_count()
         roles = tuple(replace(role, topology_revision=count.revisions.get(role.name)) for role in self._roles)
         return Fleet(roles, epoch=count.epoch)
 

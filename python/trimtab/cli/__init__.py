@@ -15,9 +15,12 @@ from trimtab.cli.lazy import LazyCommand, LazyGroup
 
 _STDERR = 2
 COMMANDS = (
+    LazyCommand("up", "trimtab.cli.up:command", "Start engines, and serve them behind one address."),
     LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
     LazyCommand("check", "trimtab.cli.check:command", "Validate a configuration file and show what it means."),
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
+    LazyCommand("update", "trimtab.cli.control:update", "Give the engines of a model new weights."),
+    LazyCommand("drain", "trimtab.cli.control:drain", "Take an engine out of routing, and wait until it is idle."),
     LazyCommand("demo", "trimtab.cli.demo:command", "Balance sessions over simulated engines and watch it."),
     LazyCommand("sim-engine", "trimtab_manager.sim.cli:command", "Run a simulated SGLang engine."),
 )

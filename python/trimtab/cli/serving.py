@@ -20,6 +20,8 @@ from trimtab_gateway.descriptors import max_clients, needed, raise_limit
 from trimtab_gateway.log import configure_logging, get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trimtab_gateway import GatewayConfig
 
 logger = get_logger("serve")
@@ -29,37 +31,57 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 def serve(config: GatewayConfig, *, as_json: bool) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when the gateway cannot start."""
-    configure_logging(sys.stderr, as_json=as_json)
-    _use_all_descriptors(config)
-    _mention_ignored_proxies()
-    if not is_loopback(config.host) and config.client_key is None:
-        message = "whoever can connect can run generations: give a client key (TRIMTAB_CLIENT_KEY, --client-key-file)"
-        logger.warning(message, host=config.host)
+    prepare(config, as_json=as_json)
     try:
         uvloop.run(_serve(config, as_json=as_json))
     except TrimtabError as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
-    stop = asyncio.Event()
-    gateway = Gateway(config)
-    loop = asyncio.get_running_loop()
-    cuts: list[asyncio.Task[None]] = []
+def prepare(config: GatewayConfig, *, as_json: bool) -> None:
+    """What the process needs before a gateway runs in it: its log, descriptors, and warnings about its surroundings."""
+    configure_logging(sys.stderr, as_json=as_json)
+    _use_all_descriptors(config)
+    _mention_ignored_proxies()
+    if not is_loopback(config.host) and config.client_key is None:
+        message = "whoever can connect can run generations: give a client key (TRIMTAB_CLIENT_KEY, --client-key-file)"
+        logger.warning(message, host=config.host)
 
-    def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
+
+class StopSignals:
+    """SIGINT, SIGTERM and SIGHUP of the running event loop's process: the first asks for an end, the second for haste.
+
+    Args:
+        on_second: Called at each further one.
+    """
+
+    def __init__(self, *, on_second: Callable[[], None]) -> None:
+        self._stop = asyncio.Event()
+        self._on_second = on_second
+        stopping = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
+            stopping.append(signal.SIGHUP)
+        loop = asyncio.get_running_loop()
+        for number in stopping:
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    async def wait(self) -> None:
+        """Returns at the first signal."""
+        await self._stop.wait()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stop.is_set():
             logger.info("ending now: running requests are cut", signal=number.name)
-            cuts.append(loop.create_task(gateway.cut()))
+            self._on_second()
         else:
             logger.info("stopping: running requests get a moment to finish", signal=number.name)
-            stop.set()
+            self._stop.set()
 
-    stopping = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
-        stopping.append(signal.SIGHUP)
-    for number in stopping:
-        loop.add_signal_handler(number, on_signal, number)
+
+async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
+    gateway = Gateway(config)
+    cuts: list[asyncio.Task[None]] = []
+    stop = StopSignals(on_second=lambda: cuts.append(asyncio.create_task(gateway.cut())))
     async with gateway:
         _announce(gateway, as_json=as_json)
         await stop.wait()

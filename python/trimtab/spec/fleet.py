@@ -38,12 +38,13 @@ class FleetSpec:
             raise ConfigError("roles", "nothing to serve; give at least one role")
         refuse_duplicates("roles", "role", [role.role for role in self.roles])
         owners: dict[str, str] = {}
-        for place, url in self._external_urls():
+        for place, url in self.external_urls():
             first = owners.setdefault(url, place)
             if first != place:
                 raise ConfigError(place, f"{url} is refused: {first} has the same address")
 
-    def _external_urls(self) -> Iterator[tuple[str, str]]:
+    def external_urls(self) -> Iterator[tuple[str, str]]:
+        """Where each address of an engine that runs already stands, and the address."""
         for role in self.roles:
             for model in role.models:
                 for index, group in enumerate(model.engine_groups):

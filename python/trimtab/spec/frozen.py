@@ -16,6 +16,7 @@ class FrozenMapping(Mapping[str, V]):
     """A mapping that nobody can change. It equals the plain data it was made of, hashes, and pickles."""
 
     __slots__ = ("_entries",)
+    _entries: dict[str, V]
 
     def __init__(self, entries: Mapping[str, V]) -> None:
         object.__setattr__(self, "_entries", dict(entries))
@@ -27,13 +28,13 @@ class FrozenMapping(Mapping[str, V]):
         raise AttributeError(f"{name}: a frozen mapping cannot be changed")
 
     def __getitem__(self, key: str) -> V:
-        return self._entries[key]  # type: ignore[attr-defined, no-any-return]  # set past our own __setattr__
+        return self._entries[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)  # type: ignore[attr-defined]  # as above
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._entries)  # type: ignore[attr-defined]  # as above
+        return len(self._entries)
 
     def __eq__(self, other: object) -> bool:
         # Also to the plain data that it was made of, in which lists were no tuples yet.
@@ -43,7 +44,7 @@ class FrozenMapping(Mapping[str, V]):
         return hash(frozenset(self.items()))
 
     def __repr__(self) -> str:
-        return repr(self._entries)  # type: ignore[attr-defined]  # as above
+        return repr(self._entries)
 
     def __reduce__(self) -> tuple[type[FrozenMapping[V]], tuple[dict[str, V]]]:
         return FrozenMapping, (dict(self),)

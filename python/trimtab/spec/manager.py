@@ -26,7 +26,6 @@ _DURATIONS = (
     "health_interval_s",
     "health_timeout_s",
     "restart_backoff_s",
-    "poison_ttl_s",
 )
 _LOWEST_PORT = 1024
 
@@ -56,7 +55,6 @@ class ManagerSpec:
         health_failures: So many in a row mean that the engine is dead.
         restart_backoff_s: Before the second try to replace a dead engine; twice as long before each further one.
         restart_limit: So many failed tries in a row to replace an engine are the last.
-        poison_ttl_s: How long a request that coincided with two deaths of engines is refused.
         python: The interpreter that has SGLang; None: the one that runs the manager.
         log_dir: Directory of the engines' logs; None: one of its own below the system's temporary directory.
         bind_host: The IP address to which engines bind; None: 127.0.0.1 for the local launcher, every address of its
@@ -88,7 +86,6 @@ class ManagerSpec:
     health_failures: int = 3
     restart_backoff_s: float = 5.0
     restart_limit: int = 5
-    poison_ttl_s: float = 3600.0
     python: str | None = None
     log_dir: str | None = None
     bind_host: str | None = None

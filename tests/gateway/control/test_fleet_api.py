@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import httpx
 import pytest
 
 from tests.gateway.control.conftest import Start, one_role, two_roles
+from tests.support.recorder import Recorder
 from trimtab.errors import DrainTimeout, TrimtabError, UnknownModel, UpdateInProgress
-from trimtab.fleet import EngineResult, OperationResult
-
-
-class Recorder:
-    """A manager that writes down what it is asked and answers what it was given."""
-
-    def __init__(self, *rows: EngineResult, error: TrimtabError | None = None) -> None:
-        self.calls: list[tuple[str, str, str | None, dict[str, Any]]] = []
-        self._rows = rows
-        self._error = error
-
-    async def pause(self, role: str, model: str | None = None, *, mode: str = "abort") -> OperationResult:
-        """Record ``pause``."""
-        return self._answer("pause", role, model, mode=mode)
-
-    async def resume(self, role: str, model: str | None = None) -> OperationResult:
-        """Record ``continue``."""
-        return self._answer("continue", role, model)
-
-    async def flush(self, role: str, model: str | None = None) -> OperationResult:
-        """Record ``flush``."""
-        return self._answer("flush", role, model)
-
-    async def drain(self, role: str, model: str | None = None, *, engine: str | None = None) -> OperationResult:
-        """Record ``drain``."""
-        return self._answer("drain", role, model, engine=engine)
-
-    async def undrain(self, role: str, model: str | None = None, *, engine: str | None = None) -> OperationResult:
-        """Record ``undrain``."""
-        return self._answer("undrain", role, model, engine=engine)
-
-    async def sleep(self, role: str, model: str | None = None) -> OperationResult:
-        """Record ``sleep``."""
-        return self._answer("sleep", role, model)
-
-    async def wake(self, role: str, model: str | None = None, *, tags: Sequence[str] | None = None) -> OperationResult:
-        """Record ``wake``."""
-        return self._answer("wake", role, model, tags=tags)
-
-    async def update_from_disk(
-        self, role: str, model: str | None = None, *, path: str, version: int, flush: str = "flush"
-    ) -> OperationResult:
-        """Record ``update_from_disk``."""
-        return self._answer("update_from_disk", role, model, path=path, version=version, flush=flush)
-
-    def _answer(self, operation: str, role: str, model: str | None, **arguments: Any) -> OperationResult:
-        self.calls.append((operation, role, model, arguments))
-        if self._error is not None:
-            raise self._error
-        return OperationResult(operation, role, model or "policy", self._rows, 1.25, weight_version=7)
-
+from trimtab.fleet import EngineResult
 
 FINE = EngineResult("policy/0", "ok", 0.5, state="ready")
 BAD = EngineResult("policy/1", "timeout", 0.5, error="policy/1 did not answer within 5 s", state="dead")

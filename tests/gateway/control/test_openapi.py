@@ -80,7 +80,12 @@ async def test_every_described_path_of_the_data_plane_exists(serve: Start) -> No
     document = await served.json("/openapi.json")
     for path, item in document["paths"].items():
         for method in item.keys() - {"parameters"}:
-            concrete = path.replace("{role}", "rollout").replace("{model}", "tiny").replace("{worker}", "x")
+            concrete = (
+                path.replace("{role}", "rollout")
+                .replace("{model}", "tiny")
+                .replace("{worker}", "x")
+                .replace("{file}", "app.js")
+            )
             answer = await served.client.request("OPTIONS", concrete)
             if path.startswith("/v1/router/"):
                 assert answer.status_code == 405, path

@@ -134,7 +134,7 @@ def test_an_engine_with_a_half_open_breaker_is_down_and_seen_in_the_metrics(watc
 
 
 def test_whoever_runs_the_engines_counts_the_topology(watched: Watched) -> None:
-    """With a manager, epoch and revision are its own: the publisher's count of what it sees in the pool is not shown."""
+    """With a manager, epoch and revision are its own: what the publisher counts in the pool is not shown."""
     role = watched.fleet.roles[0]
     own_epoch = watched.look().epoch
     watched.fleet = Fleet((replace(role, topology_revision=7),), epoch="of-the-manager")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from trimtab_manager.engine.client import EngineClient
 from trimtab_manager.engine.clock import Clock
 from trimtab_manager.engine.engine import SGLangEngine
 from trimtab_manager.engine.limits import Limits, RetryPolicy
-from trimtab_manager.sim import SimConfig, SimServer, running_engine
+from trimtab_manager.sim import SimConfig, SimEngine, SimServer, running_engine
 
 ENGINE = "policy/0"
 
@@ -132,3 +132,16 @@ async def controlled(config: SimConfig = SIM, limits: Limits = QUICK, **options:
             yield Controlled(server, engine, gate, http)
         finally:
             await client.close()
+
+
+def count_calls(sim: SimEngine, name: str) -> Callable[[], int]:
+    """How often a coroutine method of the simulated engine ran from now on."""
+    method, calls = getattr(sim, name), 0
+
+    async def counted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        return await method(*arguments)
+
+    setattr(sim, name, counted)
+    return lambda: calls

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.manager.engine.kit import LONG_RUNNING, QUICK, SIM, controlled
+from tests.manager.engine.kit import LONG_RUNNING, QUICK, SIM, controlled, count_calls
 from tests.support.waiting import wait_until
 from trimtab.errors import InvalidTransition
 from trimtab_manager.engine.errors import NotIdle, RestoreFailed
@@ -17,9 +17,6 @@ from trimtab_manager.engine.states import Dead, Draining, Onloading, Ready, Slee
 from trimtab_manager.engine.types import MEMORY_TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.manager.engine.kit import Controlled
     from trimtab_manager.engine.engine import SGLangEngine
     from trimtab_manager.engine.states import State
 
@@ -203,8 +200,8 @@ async def test_concurrent_duplicates_join() -> None:
     """Ten of each: one release, one resume."""
     async with controlled() as lab:
         await asyncio.gather(*[lab.engine.activate() for _ in range(10)])
-        released = _count_calls(lab, "release_memory")
-        resumed = _count_calls(lab, "resume_memory")
+        released = count_calls(lab.sim, "release_memory")
+        resumed = count_calls(lab.sim, "resume_memory")
         await asyncio.gather(*[lab.engine.deactivate() for _ in range(10)])
         await asyncio.gather(*[lab.engine.activate() for _ in range(10)])
         assert (released(), resumed()) == (1, 2)  # weights, then the rest
@@ -278,15 +275,3 @@ async def test_an_unknown_tag_is_refused() -> None:
     async with controlled() as lab:
         with pytest.raises(ValueError, match="unknown memory tag 'kv'"):
             await lab.engine.activate(["kv"])  # type: ignore[list-item]
-
-
-def _count_calls(lab: Controlled, name: str) -> Callable[[], int]:
-    method, calls = getattr(lab.sim, name), 0
-
-    async def counted(*arguments: object) -> object:
-        nonlocal calls
-        calls += 1
-        return await method(*arguments)
-
-    setattr(lab.sim, name, counted)
-    return lambda: calls

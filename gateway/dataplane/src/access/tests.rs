@@ -85,7 +85,15 @@ fn the_client_key() {
 fn public_paths() {
     let open = access(Some("client"), None, LOOPBACK);
     let none = HeaderMap::new();
-    for path in ["/", "/health", "/rollout/health", "/openapi.json", "/metrics"] {
+    for path in [
+        "/",
+        "/health",
+        "/rollout/health",
+        "/openapi.json",
+        "/metrics",
+        "/ui",
+        "/ui/app.js",
+    ] {
         assert_eq!(open.check_control(path, &none), Ok(()), "{path}");
     }
     for path in [

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from trimtab import __version__
 from trimtab_gateway.control.context import STATISTICS, WATCH, json_response
+from trimtab_gateway.control.dashboard import add_dashboard
 from trimtab_gateway.control.discovery import engines
 from trimtab_gateway.control.endpoints import listing, prefixes
 from trimtab_gateway.control.errors import error_middleware
@@ -50,6 +51,7 @@ def create_app(
     app.router.add_get("/", partial(_index, roles=roles))
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/status", status)
+    add_dashboard(app)
     for prefix, role in prefixes(roles).items():
         for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):
             app.router.add_get(f"{prefix}{path}", partial(handler, role=role))

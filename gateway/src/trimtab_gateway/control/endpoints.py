@@ -19,7 +19,18 @@ GENERATION = (
     "/abort_request",
 )
 CONTROL = ("/health", "/v1/models", "/engines")
-GLOBAL = ("/", "/live", "/ready", "/liveness", "/readiness", "/status", "/metrics", "/openapi.json")
+GLOBAL = (
+    "/",
+    "/live",
+    "/ready",
+    "/liveness",
+    "/readiness",
+    "/status",
+    "/metrics",
+    "/openapi.json",
+    "/ui",
+    "/ui/{file}",
+)
 WORKERS = (
     ("GET", "/workers"),
     ("POST", "/workers"),

@@ -13,6 +13,7 @@ are kept here:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Literal
 
@@ -59,6 +60,7 @@ class Control:
         self.pause_mode: PauseMode | None = None
         self.released: frozenset[MemoryTag] = frozenset()
         self.unsure: frozenset[MemoryTag] = frozenset()
+        self._pausing = asyncio.Lock()
 
     @property
     def engine(self) -> str:
@@ -87,6 +89,9 @@ class Control:
     async def pause(self, mode: PauseMode) -> None:
         """Pauses it. While it is paused in this mode already, nothing is sent.
 
+        A pause of mode ``abort`` on top of one that froze requests would wait for ever for them to end, and every later
+        call behind it (seen on 0.5.23); so that one is ended first.
+
         Raises:
             MissingCapability: It knows no such mode, or we may not.
             ControlError: It did not say that it is paused; ``paused`` is then ``maybe`` unless it refused.
@@ -95,8 +100,25 @@ class Control:
         if mode not in self.capabilities.pause_modes:
             known = ", ".join(sorted(self.capabilities.pause_modes))
             raise MissingCapability(self.engine, (f"pause mode {mode}",), f"it knows {known}")
+        async with self._pausing:
+            await self._pause(mode)
+
+    async def resume(self) -> None:
+        """Ends a pause. Sent also when we know of none: somebody else may have paused it, and it is harmless.
+
+        Raises:
+            Quarantined: Memory is out: what goes on then would find none.
+            ControlError: It did not say that it goes on.
+        """
+        self._may(CONTINUE)
+        async with self._pausing:
+            await self._resume()
+
+    async def _pause(self, mode: PauseMode) -> None:
         if self.paused == "yes" and self.pause_mode == mode:
             return
+        if mode == "abort" and self.paused != "no" and self.pause_mode != "abort":
+            await self._resume()
         before = self.paused
         self.paused, self.pause_mode = "maybe", mode
         try:
@@ -112,14 +134,7 @@ class Control:
             raise
         self.paused = "yes"
 
-    async def resume(self) -> None:
-        """Ends a pause. Sent also when we know of none: somebody else may have paused it, and it is harmless.
-
-        Raises:
-            Quarantined: Memory is out: what goes on then would find none.
-            ControlError: It did not say that it goes on.
-        """
-        self._may(CONTINUE)
+    async def _resume(self) -> None:
         if self.released or self.unsure:
             out = ", ".join(sorted(self.released | self.unsure))
             raise Quarantined(self.engine, f"it was to continue while its memory is out ({out})")

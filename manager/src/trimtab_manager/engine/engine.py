@@ -45,12 +45,12 @@ from trimtab_manager.engine.errors import (
     ControlError,
     IdentityChanged,
     MissingCapability,
-    NotReady,
     Quarantined,
     Refused,
     RestoreFailed,
 )
 from trimtab_manager.engine.gate import Gate
+from trimtab_manager.engine.health import until_well
 from trimtab_manager.engine.idle import quiesce
 from trimtab_manager.engine.limits import Limits
 from trimtab_manager.engine.operations import Operations
@@ -111,7 +111,7 @@ class SGLangEngine:
         self.capabilities = capabilities
         self.control = Control(client, capabilities, limits=limits, clock=clock)
         self.handle = handle
-        self._gate = gate
+        self.gate = gate
         self._restore = restore
         self._limits = self.control.limits
         self._clock = clock
@@ -207,7 +207,7 @@ class SGLangEngine:
         An engine that somebody else started is let go: it continues if we paused it, and goes on running.
         """
         self._closing = True
-        self._gate.close()
+        self.gate.close()
         await self._operations.preempt("shutdown")
         await self._operations.run("shutdown", lambda: self._shutdown(grace_s))
 
@@ -215,17 +215,22 @@ class SGLangEngine:
         """Pauses it, for an update of its weights. Whoever pauses an engine in ``Ready`` has fenced its pool before.
 
         Raises:
+            InvalidTransition: It sleeps, wakes, or is dead. (``restore`` uses ``control`` itself.)
             Quarantined: It did not say that it is paused.
         """
-        await self._order(f"pause({mode})", lambda: self.control.pause(mode))
+        await self._order(f"pause({mode})", lambda: self._pause(mode))
 
     async def resume(self) -> None:
-        """Ends such a pause.
+        """Ends such a pause, also while a drain waits: what the pause froze could not end before.
 
         Raises:
+            InvalidTransition: It sleeps, wakes, or is dead.
             Quarantined: It did not say that it goes on.
         """
-        await self._order("resume", self.control.resume)
+        if self._operations.running == "drain":
+            await self._guarded("resume", self._resume)
+        else:
+            await self._order("resume", self._resume)
 
     async def quiesce(self, deadline_s: float) -> None:
         """Waits until nothing runs, without any change to it. Only certain while its gate, or its pool, is closed.
@@ -234,7 +239,7 @@ class SGLangEngine:
             NotIdle: Requests were left at the deadline.
             ControlError: It did not answer.
         """
-        await quiesce(self.control, self._gate, Until.after(deadline_s, self._clock))
+        await quiesce(self.control, self.gate, Until.after(deadline_s, self._clock))
 
     def quarantine(self, reason: str) -> None:
         """Out of routing for good, at once: nobody knows what it does. Its process may still live."""
@@ -257,7 +262,7 @@ class SGLangEngine:
             if self.control.released:
                 return
             await self.control.resume()
-        await self._well()
+        await until_well(self.control, self.handle)
         self._serve()
 
     async def _take_memory(self, wanted: frozenset[MemoryTag]) -> None:
@@ -298,7 +303,7 @@ class SGLangEngine:
         await self.control.verify_identity()
         if self.control.paused != "no":
             await self.control.resume()
-        await self._well()
+        await until_well(self.control, self.handle)
         self._serve()
 
     async def _deactivate(self, deadline_s: float | None) -> None:
@@ -317,6 +322,14 @@ class SGLangEngine:
         await self.control.release(MEMORY_TAGS)
         await self.control.verify_identity()
         self._go(Sleeping(self._clock.now_s(), self.control.released))
+
+    async def _pause(self, mode: PauseMode) -> None:
+        self._only_from("pause", Starting, Ready, Draining)
+        await self.control.pause(mode)
+
+    async def _resume(self) -> None:
+        self._only_from("resume", Starting, Ready, Draining)
+        await self.control.resume()
 
     async def _shutdown(self, grace_s: float) -> None:
         control = self.control
@@ -338,7 +351,7 @@ class SGLangEngine:
     def _close(self, policy: DrainPolicy) -> Draining:
         """Out of routing, without an await: from here on nothing new comes."""
         self._only_from("drain", Ready, Draining)
-        self._gate.close()
+        self.gate.close()
         state = self._state if isinstance(self._state, Draining) else Draining(self._clock.now_s(), policy)
         if policy == "abort":
             state = replace(state, policy=policy)
@@ -346,7 +359,7 @@ class SGLangEngine:
         return state
 
     async def _empty(self, until: Until) -> None:
-        await quiesce(self.control, self._gate, until, aborting=self._aborting, check=self._check_drain)
+        await quiesce(self.control, self.gate, until, aborting=self._aborting, check=self._check_drain)
         if isinstance(self._state, Draining):
             self._go(replace(self._state, confirmed=True))
 
@@ -358,39 +371,26 @@ class SGLangEngine:
             raise InvalidTransition(f"engine {self.id}: the drain was cancelled")
         self._only_from("drain", Draining)
 
-    async def _well(self) -> None:
-        """Waits until it takes requests and answers one."""
-        until = Until.after(self._limits.ready_deadline_s, self._clock)
-        while True:
-            try:
-                if await self.client.ready(timeout_s=self._limits.control_timeout_s) and await self.client.health():
-                    return
-                seen = "it says that it is not ready, or its health check failed"
-            except ControlError as error:
-                if self.handle is not None and self.handle.exit() is not None:
-                    raise
-                seen = str(error)
-            if until.passed:
-                raise NotReady(
-                    f"engine {self.id} was not well within {self._limits.ready_deadline_s:g} s: {seen}; it may be "
-                    "paused by somebody else. Continue it and give the order again, or replace it"
-                )
-            await self._clock.sleep(min(self._limits.poll_s, until.left_s))
-
     def _serve(self) -> None:
         self._go(Ready(self._clock.now_s()))
-        self._gate.open()
+        self.gate.open()
 
     # States.
 
     async def _order(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._closing:
-            raise InvalidTransition(f"engine {self.id} is shut down: no {name}")
+        self._not_closing(name)
         await self._operations.run(name, lambda: self._guarded(name, body))
 
+    def _not_closing(self, name: str) -> None:
+        if self._closing:
+            raise InvalidTransition(f"engine {self.id} is shut down: no {name}")
+
     async def _guarded(self, name: str, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if isinstance(self._state, Dead) or self._closing:
-            self._only_from(name, *(() if self._closing else (Starting, Ready, Draining, Sleeping, Onloading)))
+        self._not_closing(name)
+        self._only_from(name, Starting, Ready, Draining, Sleeping, Onloading)
+        if self.handle is not None and (end := self.handle.exit()) is not None:
+            self.mark_dead(f"{end}, seen before {name}")
+            raise Quarantined(self.id, f"{end}, seen before {name}")
         try:
             await body()
         except IdentityChanged as error:
@@ -418,7 +418,7 @@ class SGLangEngine:
             raise InvalidTransition(f"engine {self.id} is {name_of(self._state)}{why}: no {order}")
 
     def _end(self, reason: str, *, quarantined: bool) -> None:
-        self._gate.close()
+        self.gate.close()
         if not isinstance(self._state, Dead):
             self._go(Dead(self._clock.now_s(), reason, quarantined))
 

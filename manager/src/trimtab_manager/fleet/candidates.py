@@ -122,7 +122,7 @@ class Candidates:
         await asyncio.gather(*(self.destroy(replica) for replica in replicas))
 
     async def destroy(self, replica: Replica) -> None:
-        """End one that lives: what it runs is aborted, its processes are gone. Never raises for it."""
+        """End one that lives: what it runs has the grace of a stop to end. Never raises for it."""
         grace_s = self._settings.stop_grace_s
         await self._within_limit(replica.engine.shutdown(grace_s), replica.handle, replica.id, grace_s)
 
@@ -173,26 +173,28 @@ class Candidates:
         client = EngineClient(handle.url, engine=slot.id, api_key=self._api_key, timeout_s=settings.control_timeout_s)
         try:
             capabilities = await probe(client, routing_only=not is_ours)
-            capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
-            gate = BackendGate(self._pool, self._is_held)
-            engine = SGLangEngine(
-                slot.id,
-                generation,
-                client,
-                capabilities,
-                gate=gate,
-                handle=handle if slot.url is None else None,
-                restore=lambda _: self._restore(replica),
-                limits=_limits(settings),
-                clock=self._clock,
-                on_change=lambda _, after: self._on_change(replica, after),
-            )
-            replica = Replica(
-                slot.id, generation, float(capacity), client, engine, gate, handle, is_ours, slot.url is None
-            )
-            await engine.activate()
         except BaseException:
             await client.close()
+            raise
+        capacity = slot.group.capacity or capabilities.max_running_requests or DEFAULT_CAPACITY
+        gate = BackendGate(self._pool, self._is_held)
+        engine = SGLangEngine(
+            slot.id,
+            generation,
+            client,
+            capabilities,
+            gate=gate,
+            handle=handle if slot.url is None else None,
+            restore=lambda _: self._restore(replica),
+            limits=_limits(settings),
+            clock=self._clock,
+            on_change=lambda _, after: self._on_change(replica, after),
+        )
+        replica = Replica(slot.id, generation, float(capacity), client, engine, gate, handle, is_ours, slot.url is None)
+        try:
+            await engine.activate()
+        except BaseException:
+            await self.kill(replica)
             raise
         return replica
 

@@ -1,7 +1,7 @@
 """What happens to a fleet, as log lines: an event in words, and the engine it is about.
 
-The library's loggers hand every record to ``logging.getLogger("trimtab.fleet")`` with the fields as attributes, and
-leave format and destination to the application.
+The library's loggers hand every record to ``logging.getLogger("trimtab.manager.fleet")`` with the fields as attributes,
+and leave format and destination to the application.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trimtab_manager.fleet.registry import Topology
 
-logger = logging.getLogger("trimtab.fleet")
+logger = logging.getLogger("trimtab.manager.fleet")
 
 
 class Events:

@@ -61,6 +61,11 @@ class Lifecycle:
         async with fleet.lock.held("resume"):
             self._refuse("sleeping", "a resume")
             rows = await self._control(lambda replica: replica.engine.resume(), fleet.settings.pause_deadline_s)
+            # Whoever did not say that it goes on may be paused, and must not be in routing.
+            silent = {row.engine: row.error for row in rows if row.status in ("error", "timeout")}
+            for replica in fleet.replicas:
+                if replica.id in silent:
+                    replica.engine.quarantine(f"it did not go on: {silent[replica.id]}")
             fleet.hold.lift()
             fleet.events.info("model goes on")
         return fleet.result("resume", rows, began_s)
@@ -125,9 +130,9 @@ class Lifecycle:
         settings = fleet.settings
         began_s = fleet.clock.now_s()
         async with fleet.lock.held("sleep"):
+            fleet.hold.put("sleeping")
             # Nothing may take a GPU that is about to be lent to somebody else.
             await fleet.recovery.stand_down()
-            fleet.hold.put("sleeping")
             deadline_s = (
                 settings.pause_deadline_s
                 + settings.drain_deadline_s

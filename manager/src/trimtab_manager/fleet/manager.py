@@ -16,11 +16,12 @@ from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.engine.types import MEMORY_TAGS, PauseMode
 from trimtab_manager.fleet.lifecycle import Lifecycle
-from trimtab_manager.fleet.membership import Membership
+from trimtab_manager.fleet.membership import Membership, check_rights
 from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
 from trimtab_manager.fleet.view import RoleView, view_of
+from trimtab_manager.launch.external import ExternalLauncher
 from trimtab_manager.weights import FlushPolicy, FromDisk, UpdateDeadlines, WeightUpdates
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class InferenceManager:
     Args:
         roles: What is served.
         pools: The router's pool of every (role, model).
-        launchers: By the names that engine groups use; closed at the end.
+        launchers: By the names that engine groups use; closed at the end. ``external`` is always there.
         settings: Deadlines and limits.
         api_key: The key that engines ask for.
         resync: By (role, model): how a trainer sends its weights to one engine that comes later.
@@ -83,7 +84,7 @@ class InferenceManager:
     ) -> None:
         self.roles = tuple(roles)
         self.epoch = uuid.uuid4().hex
-        self._launchers = launchers
+        self._launchers = {"external": ExternalLauncher(), **launchers}
         self._registries: dict[str, Registry] = {}
         self._served: dict[tuple[str, str], _Served] = {}
         self._shutdown: asyncio.Task[list[OperationResult]] | None = None
@@ -91,13 +92,13 @@ class InferenceManager:
             registry = Registry([model.name for model in role.models], epoch=self.epoch)
             self._registries[role.name] = registry
             for model in role.models:
-                _refuse_router(role.name, model)
+                _check_model(role.name, model)
                 fleet = ModelFleet(
                     role.name,
                     model,
                     pool=pools[role.name, model.name],
                     registry=registry,
-                    launchers=launchers,
+                    launchers=self._launchers,
                     settings=settings or ManagerSpec(),
                     api_key=api_key,
                     resync=(resync or {}).get((role.name, model.name)),
@@ -175,6 +176,11 @@ class InferenceManager:
         if self._shutdown is None:
             self._shutdown = asyncio.create_task(self._end(), name="trimtab-manager-shutdown")
         return await asyncio.shield(self._shutdown)
+
+    async def kill(self) -> None:
+        """End the processes of every engine at once, for somebody who cannot wait for ``shutdown``, which then ends."""
+        engines = [replica.handle for served in self._served.values() for replica in served.fleet.replicas]
+        await asyncio.gather(*(handle.stop(0.0) for handle in engines), return_exceptions=True)
 
     async def scale(
         self, role: str, model: str | None = None, *, replicas: int, group: str | None = None
@@ -283,9 +289,10 @@ class InferenceManager:
         return await served.flights.run("sleep", served.lifecycle.sleep)
 
     async def _end(self) -> list[OperationResult]:
-        results = await asyncio.gather(*(served.shutdown() for served in self._served.values()))
-        await asyncio.gather(*(launcher.close() for launcher in self._launchers.values()))
-        return results
+        try:
+            return await _all_of([served.shutdown() for served in self._served.values()])
+        finally:
+            await asyncio.gather(*(launcher.close() for launcher in self._launchers.values()))
 
     async def _each(
         self,
@@ -329,18 +336,24 @@ async def _all_of(operations: Sequence[Coroutine[Any, Any, OperationResult]]) ->
 
 def _update_deadlines(settings: ManagerSpec) -> UpdateDeadlines:
     return UpdateDeadlines(
+        exclusive_s=settings.exclusive_deadline_s,
         drain_s=settings.drain_deadline_s,
+        idle_s=settings.idle_deadline_s,
         pause_s=settings.pause_deadline_s,
         transfer_s=settings.transfer_deadline_s,
         flush_s=settings.flush_deadline_s,
         read_back_s=settings.read_back_deadline_s,
-        resume_s=settings.pause_deadline_s,
+        resume_s=settings.resume_deadline_s,
+        verify_s=settings.verify_deadline_s,
     )
 
 
-def _refuse_router(role: str, model: InferenceModelSpec) -> None:
+def _check_model(role: str, model: InferenceModelSpec) -> None:
+    """Refuse what specs allow and this manager cannot run."""
     if model.needs_router:
         raise InvalidRequest(
             f"{role}/{model.name}: route_mode = 'sglang_router' has engines that only that router knows;"
             " the manager runs engines of 'direct' models"
         )
+    for group in model.engine_groups:
+        check_rights(f"{role}/{model.name}", model, group.lifecycle)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from trimtab._core import normalize_address
-from trimtab.errors import InvalidRequest, TrimtabError
+from trimtab.errors import InvalidRequest, InvalidTransition, TrimtabError
 from trimtab.fleet import EngineResult
 from trimtab.spec import EngineGroupSpec
 from trimtab_manager.fleet.fan_out import fan_out
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trimtab.fleet import OperationResult
+    from trimtab.spec import InferenceModelSpec
     from trimtab_manager.fleet.model_fleet import ModelFleet
     from trimtab_manager.fleet.replica import Replica
 
 
 class Membership:
-    """The comings and goings of one model."""
+    """The comings and goings of one model. What makes engines is done one after another: it counts what is there."""
 
     def __init__(self, fleet: ModelFleet) -> None:
         self._fleet = fleet
+        self._making = asyncio.Lock()
 
     async def start(self) -> OperationResult:
-        """Bring up every engine of the configuration that was never there.
+        """Bring up every engine that should be there, is not, and is not being replaced.
 
         Where dead engines are replaced, each is published as it comes, and one that fails is tried again; the row says
         so. Where they are not, all are published in one step, or none.
@@ -35,14 +37,20 @@ class Membership:
         Raises:
             TrimtabError: What failed, where nothing is replaced.
         """
+        async with self._making:
+            return await self._start()
+
+    async def _start(self) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        slots = [slot for slot in fleet.slots.values() if slot.generation == 0]
+        present = [slot for slot in fleet.slots.values() if slot.replica is not None]
+        absent = [slot for slot in fleet.slots.values() if slot.replica is None and not fleet.recovery.has(slot)]
         if fleet.spec.fault_tolerance_enabled:
-            await asyncio.gather(*(self._start_one(slot) for slot in slots))
+            rows = await asyncio.gather(*(self._start_one(slot) for slot in absent))
         else:
-            await fleet.bring_up(slots, "start")
-        return fleet.result("start", [_row(slot) for slot in fleet.slots.values()], began_s)
+            await fleet.bring_up(absent, "start")
+            rows = [_row(slot) for slot in absent]
+        return fleet.result("start", [*(_row(slot) for slot in present), *rows], began_s)
 
     async def scale(self, replicas: int, group: str | None) -> OperationResult:
         """Have that many engines of a group: new ones are published in one step, or none; the latest leave first.
@@ -51,6 +59,10 @@ class Membership:
             InvalidRequest: No such group, or it cannot be scaled.
             TrimtabError: A new engine did not come up; nothing changed.
         """
+        async with self._making:
+            return await self._scale(replicas, group)
+
+    async def _scale(self, replicas: int, group: str | None) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         if replicas < 0:
@@ -74,9 +86,14 @@ class Membership:
             InvalidAddress, InvalidRequest: It cannot be one.
             TrimtabError: It is not what the manager can work with; nothing changed.
         """
+        async with self._making:
+            return await self._attach(url, capacity, lifecycle=lifecycle)
+
+    async def _attach(self, url: str, capacity: float | None, *, lifecycle: bool) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         self._refuse_late_engines("adding an engine")
+        check_rights(fleet.pool.name, fleet.spec, lifecycle)
         normal = normalize_address(url)[1]
         if (same := next((slot for slot in fleet.slots.values() if slot.url == normal), None)) is not None:
             return fleet.result("add_engine", [_row(same)], began_s)
@@ -92,14 +109,18 @@ class Membership:
 
         Raises:
             UnknownBackend: No such engine.
+            InvalidTransition: It is just being started.
         """
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        rows = await self._leave([fleet.slot(engine)], "removal")
+        slot = fleet.slot(engine)
+        if slot.replica is None and self._making.locked() and not fleet.recovery.has(slot):
+            raise InvalidTransition(f"engine {engine} is being started: remove it when that is over")
+        rows = await self._leave([slot], "removal")
         return fleet.result("remove_engine", rows, began_s)
 
     async def end(self) -> OperationResult:
-        """Fence every engine, abort what they run, and stop them."""
+        """Fence every engine, and stop them: what they run has the grace of a stop to end."""
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         leaving = fleet.publication.unpublish(list(fleet.slots.values()), "shutdown")
@@ -115,9 +136,10 @@ class Membership:
         rows = await fan_out(leaving, end, deadline_s=deadline_s, clock=fleet.clock)
         for replica in leaving:
             replica.gate.remove()
+        fleet.hold.lift()
         return fleet.result("shutdown", rows, began_s)
 
-    async def _start_one(self, slot: Slot) -> None:
+    async def _start_one(self, slot: Slot) -> EngineResult:
         fleet = self._fleet
         try:
             await fleet.bring_up([slot], f"start of engine {slot.id}")
@@ -125,6 +147,7 @@ class Membership:
             slot.absent = f"it did not start, and is tried again: {error}"
             fleet.events.warning("engine did not start", engine=slot.id, generation=slot.generation, error=str(error))
             fleet.recovery.request(slot)
+        return _row(slot)
 
     async def _add(self, slots: Sequence[Slot], why: str) -> None:
         fleet = self._fleet
@@ -185,6 +208,19 @@ class Membership:
         """The id of the ``offset``-th new engine: above all that are taken, so that none is used twice at a time."""
         taken = [int(engine.rpartition("/")[2]) for engine in self._fleet.slots]
         return self._fleet.spec.engine_id(max(taken, default=-1) + 1 + offset)
+
+
+def check_rights(pool: str, model: InferenceModelSpec, lifecycle: bool) -> None:
+    """An engine that may not be updated would go on with old weights, under the label of the new ones.
+
+    Raises:
+        InvalidRequest: It would.
+    """
+    if model.needs_weight_update and not lifecycle:
+        raise InvalidRequest(
+            f"{pool}: an engine without lifecycle rights (lifecycle = false) is refused: the model's weights are"
+            " updated, and its own would not be"
+        )
 
 
 def _row(slot: Slot) -> EngineResult:

@@ -78,7 +78,9 @@ class Publication:
             newcomer.slot.replica = newcomer.replica
             self._monitor.watch(newcomer.replica)
             self._log(newcomer)
-        self._events.published(topology, why, engines=[newcomer.slot.id for newcomer in newcomers])
+        self._events.published(
+            topology, "engines are published", engines=[newcomer.slot.id for newcomer in newcomers], why=why
+        )
 
     def unpublish(self, slots: Sequence[Slot], why: str) -> list[Replica]:
         """Stop new requests to engines that are to leave, and publish a topology without them. What runs runs on.

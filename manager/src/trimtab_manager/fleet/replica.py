@@ -69,6 +69,11 @@ class Replica:
         return "weights" not in control.released | control.unsure
 
     @property
+    def serves(self) -> bool:
+        """Whether it could generate now: not while it sleeps or wakes, nor while its own control has paused it."""
+        return self.state in (READY, "draining") and self.engine.control.paused == "no"
+
+    @property
     def url(self) -> str:
         """Where it is reached."""
         return self.client.url

@@ -199,11 +199,14 @@ class SimEngine:
         self.faults.arm(fault)
         if fault.kind == "wedge":
             self.scheduler.wedge(wedged=True)
+        elif fault.kind == "no_flush":
+            self.scheduler.keeps_cache = True
 
     def disarm(self) -> None:
         """Have no fault; held requests and a wedged scheduler go on."""
         self.faults.clear()
         self.scheduler.wedge(wedged=False)
+        self.scheduler.keeps_cache = False
 
     def on_crash(self, callback: Callable[[str], None]) -> None:
         """Call ``callback(reason)`` when the engine dies."""

@@ -16,6 +16,7 @@ fin         the same with an orderly close (FIN) that cuts the body short
 fin_idle    the answer is complete; ``delay_s`` later the idle connection is closed
 crash       after ``at_bytes`` of the body the engine dies; 0 means on arrival
 wedge       (no path) the scheduler hangs: ``/health`` fails after its time-out, ``/v1/loads`` goes stale
+no_flush    (no path) whatever would empty the prefix cache succeeds and keeps it
 ==========  ==========================================================================================================
 """
 
@@ -29,9 +30,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KINDS = ("hold", "delay", "status", "drip", "reset", "fin", "fin_idle", "crash", "wedge")
+KINDS = ("hold", "delay", "status", "drip", "reset", "fin", "fin_idle", "crash", "wedge", "no_flush")
 CUTTING = frozenset({"reset", "fin", "crash"})
 """Kinds that end a body after ``at_bytes``."""
+OF_THE_ENGINE = frozenset({"wedge", "no_flush"})
+"""Kinds that no single request meets: they hold until they are cleared."""
 
 INFERENCE = ("/generate", "/v1/chat/completions", "/v1/completions")
 ANY = "*"
@@ -84,7 +87,7 @@ class Fault:
 
     def applies(self, path: str) -> bool:
         """Whether a request on ``path`` meets it."""
-        if self.kind == "wedge":
+        if self.kind in OF_THE_ENGINE:
             return False
         if self.path is None:
             return path in INFERENCE

@@ -95,10 +95,11 @@ async def handle_server_info(request: web.Request) -> web.Response:
             "max_total_num_tokens": config.max_total_tokens,
             "max_req_input_len": config.max_prompt_tokens,
             "startup_time": engine.startup_time,
-            "enable_memory_saver": False,
+            "enable_memory_saver": config.memory_saver,
             "enable_weights_cpu_backup": False,
             "internal_states": [
                 {
+                    "startup_time": {name: engine.startup_time[name] for name in ("load_weight", "scheduler_e2e")},
                     "last_gen_throughput": throughput,
                     "effective_max_running_requests_per_dp": config.max_running_requests,
                     "memory_usage": {"token_capacity": config.max_total_tokens},

@@ -47,6 +47,7 @@ class Scheduler:
         self._released: set[str] = set()
         self._snapshot: LoadSnapshot | None = None
         self.paused = False
+        self.keeps_cache = False
         self.forward_sleep_s = 0.0
         self.counters = Counters()
 
@@ -62,6 +63,9 @@ class Scheduler:
                     self._wake.clear()
                     self._pacer.restart()
                     continue
+                if self._config.memory_saver and self._released:
+                    self._on_crash("illegal memory access: a step without its memory")
+                    await asyncio.Event().wait()  # a dead scheduler never does another step
                 started = time.perf_counter()
                 before = self.counters.generated_tokens
                 if not await self._prefill():
@@ -117,7 +121,8 @@ class Scheduler:
     def flush(self) -> bool:
         """Empty the prefix cache; refused unless idle."""
         if self.idle:
-            self._batch.kv.flush()
+            if not self.keeps_cache:
+                self._batch.kv.flush()
             return True
         return False
 
@@ -126,6 +131,12 @@ class Scheduler:
         if not self.idle:
             self._on_crash("release_memory_occupation should be called only when server is idle.")
             return
+        if self._config.memory_saver:
+            if again := self._released.intersection(tags):
+                self._on_crash(f"memory saver: {min(again)} is paused already")
+                return
+            if "weights" in tags:
+                self._weights.lose()
         self._released.update(tags)
         if "kv_cache" in tags:
             self._batch.kv.flush()
@@ -183,8 +194,10 @@ class Scheduler:
 
     async def _decode(self) -> None:
         self._waiting.extendleft(self._batch.make_room())
-        await self._pacer.work(self._timing.decode_s(len(self._batch.running)), self.forward_sleep_s)
-        self._advance(list(self._batch.running))
+        running = self._batch.running
+        contexts = sum(len(execution.prompt) + len(execution.tokens) for execution in running)
+        await self._pacer.work(self._timing.decode_s(len(running), contexts), self.forward_sleep_s)
+        self._advance(list(running))
 
     def _advance(self, executions: list[Execution]) -> None:
         for execution in executions:

@@ -36,6 +36,10 @@ class Weights:
         if version is not None:
             self.token_version = version
 
+    def lose(self) -> None:
+        """Nothing sensible is computed until others are loaded."""
+        self.loaded = 0
+
     def announce(self, path: str, version: str | None) -> None:
         """The update succeeded: the served model now has the name of the path, as in SGLang."""
         self.model_path = path

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -18,6 +19,10 @@ from typing import Any, TypeVar
 from trimtab.errors import TrimtabError
 
 T = TypeVar("T")
+
+LEAST_S = 2.0
+"""The rendezvous is up that long, even for a group that breaks at once. Torch tries for half an hour to reach one that
+is not there, while a connection that ends fails a wait at once: so every call that is on its way must find it."""
 
 
 class BroadcastError(TrimtabError):
@@ -45,6 +50,7 @@ class Broadcaster:
         self._timeout = timedelta(seconds=60)
         self._rendezvous: Any = None
         self._group: Any = None
+        self._opened_s = 0.0
         self._aborted = False
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
@@ -97,6 +103,7 @@ class Broadcaster:
             listener.bind(("", self._port))
             self._port = listener.getsockname()[1]
             listener.listen(self._world + 16)
+            self._opened_s = time.monotonic()
             self._rendezvous = TCPStore(
                 host_name=self._address,
                 port=self._port,
@@ -110,9 +117,10 @@ class Broadcaster:
 
     def _join(self) -> None:
         import torch.distributed.distributed_c10d as c10d
+        from torch.distributed import TCPStore
 
         # A connection of its own to our own rendezvous: when that is torn down, this fails as the engines' do.
-        client = c10d.TCPStore(self._address, self._port, self._world, is_master=False, timeout=self._timeout)
+        client = TCPStore(self._address, self._port, self._world, is_master=False, timeout=self._timeout)
         store = c10d.PrefixStore(self._group_name, client)
         group, _ = c10d._new_process_group_helper(  # see the head of this module
             self._world,
@@ -142,6 +150,8 @@ class Broadcaster:
         with self._lock:
             group, self._group = self._group, None
             rendezvous, self._rendezvous = self._rendezvous, None
+        if group is None and rendezvous is not None:
+            time.sleep(max(0.0, self._opened_s + LEAST_S - time.monotonic()))
         if group is not None:
             import torch.distributed as dist
 

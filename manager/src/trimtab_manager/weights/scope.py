@@ -31,6 +31,10 @@ class Member(Protocol):
     def client(self) -> EngineClient:
         """Its control calls."""
 
+    @property
+    def serves(self) -> bool:
+        """Whether it could generate now. One that sleeps with its weights in memory cannot, and must not be asked."""
+
 
 class UpdateScope(Protocol):
     """One model of one role, as an update sees it."""

@@ -37,13 +37,15 @@ class Steps:
         self._id = update_id
         self._label = str(version)
         self._rows = rows
+        # Who sleeps has no KV cache, and a pause that is not ours to end.
+        self._serving = [row for row in rows if row.member.serves]
         self._deadlines = deadlines
         self._prompt = probe_prompt(update_id)
 
     async def idle(self) -> None:
         """Every engine itself says that nothing runs."""
         await fan_out(
-            "idle", self._rows, lambda row, at_s: confirm_idle(row.member.client, at_s), self._deadlines.idle_s
+            "idle", self._serving, lambda row, at_s: confirm_idle(row.member.client, at_s), self._deadlines.idle_s
         )
 
     async def prime(self) -> None:
@@ -52,7 +54,7 @@ class Steps:
         async def prime(row: Row, at_s: float) -> None:
             await ask(row.member.client, self._prompt, f"{self._id}-prime", timeout_s=left_s(at_s))
 
-        await fan_out("prime", self._rows, prime, self._deadlines.verify_s)
+        await fan_out("prime", self._serving, prime, self._deadlines.verify_s)
 
     async def pause(self) -> None:
         """Close the engines' own gates: whoever calls one past the router waits there."""
@@ -62,7 +64,7 @@ class Steps:
             client = row.member.client
             await repeat(lambda limit_s: client.pause("abort", timeout_s=limit_s), at_s)
 
-        await fan_out("pause", self._rows, pause, self._deadlines.pause_s)
+        await fan_out("pause", self._serving, pause, self._deadlines.pause_s)
 
     async def flush(self) -> None:
         """Empty the KV caches. Who refuses is asked again with growing gaps, and at last named with its queue."""
@@ -80,7 +82,7 @@ class Steps:
             except Refused as error:
                 raise FlushRefused(row.id, await queue_of(client), tries, error) from error
 
-        await fan_out("flush", self._rows, flush, self._deadlines.flush_s)
+        await fan_out("flush", self._serving, flush, self._deadlines.flush_s)
 
     async def read_back(self) -> None:
         """Every engine names the new version. ``/model_info`` is the one place that says what runs."""
@@ -159,7 +161,7 @@ class Steps:
                     row.id, call, f"was answered by version {meta.get('weight_version')!r}, not {self._label}"
                 )
 
-        await fan_out("verify", self._rows, verify, self._deadlines.verify_s)
+        await fan_out("verify", self._serving, verify, self._deadlines.verify_s)
 
 
 async def queue_of(client: EngineClient) -> str:

@@ -1,0 +1,1 @@
+"""The dashboard: static files, which read ``GET /status`` like anybody else."""

@@ -1,0 +1,85 @@
+"""What a person sees of an operation: a line that moves while it runs, then a row per engine."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from trimtab.cli.fetch import fetch_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOOK_S = 0.25
+_STEPS = ("quiescing", "drained", "updating", "published")
+_COLOURS = {"ok": "green", "skipped": "yellow"}
+
+
+@contextmanager
+def watching(url: str, role: str, model: str | None, *, key: str | None, is_shown: bool) -> Iterator[None]:
+    """Show how far a model's update is while the block runs; what cannot be seen is left out.
+
+    Args:
+        url: Base URL of the gateway.
+        role: The role.
+        model: The model; None: the role's default one.
+        key: Shown as a bearer token.
+        is_shown: Whether there is something to see.
+    """
+    console = Console(stderr=True)
+    if not is_shown or not console.is_terminal:
+        yield
+        return
+    over = threading.Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[running]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("asking", total=len(_STEPS), running="")
+
+        def look() -> None:
+            while not over.wait(_LOOK_S):
+                seen = _phase(url, role, model, key)
+                if seen is not None:
+                    phase, running = seen
+                    done = _STEPS.index(phase) if phase in _STEPS else None
+                    progress.update(bar, description=phase, completed=done, running=f"{running} running")
+
+        looker = threading.Thread(target=look, daemon=True)
+        looker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looker.join()
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """A row per engine, and one line about the whole."""
+    console = Console(highlight=False)
+    table = Table("engine", "result", "seconds", "state", "", box=None, pad_edge=False, header_style="bold")
+    for row in result["engines"]:
+        colour = _COLOURS.get(row["status"], "red")
+        shown = (row["engine"], f"[{colour}]{row['status']}[/]", f"{row['seconds']:.2f}", row["state"] or "")
+        table.add_row(*shown, row["error"] or "")
+    console.print(table)
+    version = "" if result["weight_version"] is None else f", published version {result['weight_version']}"
+    word = "done" if result["ok"] else "not done on every engine"
+    console.print(
+        f"{result['operation']} of {result['role']}/{result['model']}: {word} in {result['seconds']:.2f} s{version}"
+    )
+
+
+def _phase(url: str, role: str, model: str | None, key: str | None) -> tuple[str, int] | None:
+    try:
+        served = fetch_json(url, "/status", key=key)["roles"][role]
+    except (click.ClickException, KeyError):
+        return None
+    found = served["models"].get(model or served["default_model"])
+    if found is None or found["update"] is None:
+        return None
+    return found["update"]["phase"], found["outstanding"]

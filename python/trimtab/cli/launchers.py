@@ -1,0 +1,64 @@
+"""The launchers that a fleet needs, made from its ``[manager]`` table."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.spec import FleetSpec
+    from trimtab_manager.launch.types import Launcher, ProgressListener
+
+
+def log_folder(fleet: FleetSpec) -> Path:
+    """Where the logs of its engines go; made when it is not there."""
+    if fleet.manager.log_dir is None:
+        return Path(tempfile.mkdtemp(prefix="trimtab-"))
+    folder = Path(fleet.manager.log_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> dict[str, Launcher]:
+    """A launcher for each name that an engine group uses.
+
+    Args:
+        fleet: The fleet.
+        folder: Where the logs of engines go.
+        progress: Told how far the start of an engine is.
+
+    Raises:
+        LaunchError: Ray is asked for and not installed, or the router could not reach the engines.
+    """
+    manager = fleet.manager
+    told: dict[str, Any] = {"progress": progress, "progress_interval_s": manager.progress_interval_s}
+    placed: dict[str, Any] = {
+        "python": manager.python or sys.executable,
+        "ports": range(manager.first_port, manager.last_port + 1),
+        "stop_grace_s": manager.stop_grace_s,
+    }
+    if manager.bind_host is not None:
+        placed["bind"] = manager.bind_host
+    made: dict[str, Launcher] = {}
+    for name in {group.launcher for role in fleet.roles for model in role.models for group in model.engine_groups}:
+        if name == "local":
+            from trimtab_manager.launch.local.launcher import LocalLauncher
+
+            made[name] = LocalLauncher(
+                folder,
+                advertise=manager.advertise_host,
+                **placed,
+                **told,
+            )
+        elif name == "ray":
+            ray_launcher = import_module("trimtab_manager.launch.ray").ray_launcher
+
+            made[name] = ray_launcher(folder, address=manager.ray_address, **placed, **told)
+        else:
+            from trimtab_manager.launch.external import ExternalLauncher
+
+            made[name] = ExternalLauncher(**told)
+    return made
