@@ -12,6 +12,7 @@ use pyo3::types::PyString;
 use router_core::address::Address;
 use router_core::config::{OnAmbiguous, OnDrainTimeout, OnUnhealthy, Recovery, Start};
 use router_core::error::Error;
+use router_core::load::LoadSignal;
 use router_core::membership::{BackendRef, BackendSpec};
 use router_core::pool::{AcquireRequest, PoolConfig};
 use router_core::sender::{Attach, RequestKey};
@@ -50,7 +51,8 @@ impl Pool {
         name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
         queue_size = None, queue_timeout_s = None,
         await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
-        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", clock = None,
+        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "sessions", spill = true,
+        rebind_on_publish = false, clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -68,6 +70,9 @@ impl Pool {
         recovery: &str,
         unhealthy_budget_s: Option<f64>,
         on_unhealthy: &str,
+        load: &str,
+        spill: bool,
+        rebind_on_publish: bool,
         clock: Option<&VirtualClock>,
     ) -> PyResult<Self> {
         let defaults = PoolConfig::default();
@@ -124,6 +129,18 @@ impl Pool {
                 on_unhealthy,
                 &[("exclude", OnUnhealthy::Exclude), ("fail_pool", OnUnhealthy::FailPool)],
             )?,
+            load: choice(
+                py,
+                "load",
+                load,
+                &[
+                    ("sessions", defaults.load),
+                    ("outstanding", LoadSignal::Outstanding),
+                    ("plain", LoadSignal::Plain),
+                ],
+            )?,
+            spill: defaults.spill.filter(|_| spill),
+            rebind_on_publish,
             ..defaults
         };
         Ok(Self(match clock {

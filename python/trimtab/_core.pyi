@@ -85,7 +85,7 @@ class Lease:
         """The session the lease was acquired for."""
     @property
     def reason(self) -> str:
-        """Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full`` or ``repin:<why>``."""
+        """Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full``, ``spill`` or ``repin:<why>``."""
     @property
     def sticky(self) -> bool:
         """Whether the session was already pinned to this backend."""
@@ -95,12 +95,16 @@ class Lease:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome it was settled with; ``None`` while it is open."""
-    def settle(self, outcome: Outcome, *, output_tokens: int | None = None) -> None:
+    def settle(
+        self, outcome: Outcome, *, output_tokens: int | None = None, context_tokens: int | None = None
+    ) -> None:
         """Ends the lease.
 
         Args:
             outcome: What the caller saw of the execution.
             output_tokens: Tokens the engine reported, for statistics.
+            context_tokens: Prompt and output of the session so far. A session of which nobody says it stays where it
+                is, however crowded (``spill`` of the pool).
 
         Raises:
             UnknownLease, OutcomeConflict: It was settled before, or the pool had given it up since its sender was lost:
@@ -469,6 +473,12 @@ class Pool:
             for ever.
         on_unhealthy: What happens then: ``exclude`` takes the backend out until it is well again, ``fail_pool`` fails
             the pool, for a membership in which nobody can be spared.
+        load: What is compared per capacity when a backend is chosen: ``sessions`` counts executions and one more, and
+            half for each idle session pinned there; ``outstanding`` leaves the idle ones out; ``plain`` counts
+            executions alone.
+        spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load of
+            the best one and three executions more; at most 60 a minute.
+        rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
         clock: What the pool takes for the time, for tests; the machine's clock when absent.
 
     Raises:
@@ -491,6 +501,9 @@ class Pool:
         recovery: Literal["adopt", "restart"] = "adopt",
         unhealthy_budget_s: float | None = None,
         on_unhealthy: Literal["exclude", "fail_pool"] = "exclude",
+        load: Literal["sessions", "outstanding", "plain"] = "sessions",
+        spill: bool = True,
+        rebind_on_publish: bool = False,
         clock: VirtualClock | None = None,
     ) -> Pool: ...
     @property

@@ -70,6 +70,7 @@ class RouterLease:
         outcome: Outcome,
         *,
         output_tokens: int | None = None,
+        context_tokens: int | None = None,
         http_status: int | None = None,
         observed_weight_version: int | str | None = None,
         error: str | None = None,
@@ -79,6 +80,8 @@ class RouterLease:
         Args:
             outcome: What the caller saw of the execution.
             output_tokens: Tokens the engine reported.
+            context_tokens: Prompt and output of the session so far; a session of which nobody says it is never moved
+                off a crowded engine.
             http_status: Status of the engine's answer.
             observed_weight_version: What the engine reported; the router counts it when it is not the lease's.
             error: In words, for people; the router keeps the last ones.
@@ -94,6 +97,7 @@ class RouterLease:
         members = {
             "outcome": outcome,
             "output_tokens": output_tokens,
+            "context_tokens": context_tokens,
             "http_status": http_status,
             "observed_weight_version": observed_weight_version,
             "error": error,

@@ -11,14 +11,14 @@ const UNITS: u64 = 1_000_000;
 const MAX_UNITS: f64 = 1e15;
 
 /// What selection takes for the load of a backend, always compared per capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadSignal {
-    /// Executions after one more was placed: `(outstanding + 1) / capacity`. The default.
-    #[default]
+    /// Executions after one more was placed: `(outstanding + 1) / capacity`.
     Outstanding,
-    /// Executions now: `outstanding / capacity`. The same as the default when all capacities are equal.
+    /// Executions now: `outstanding / capacity`. The same when all capacities are equal.
     Plain,
-    /// Like the default, with an idle session counted as a fraction of an execution that will come back.
+    /// Like the first, with an idle session counted as a fraction of an execution that will come back. The default, with
+    /// a half: a session that waits for its tool makes its backend look emptier than it is.
     OutstandingAndSessions {
         /// Millionths of an execution per idle session.
         millionths: u32,
@@ -83,6 +83,12 @@ impl Default for Capacity {
 impl fmt::Display for Capacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_f64().fmt(f)
+    }
+}
+
+impl Default for LoadSignal {
+    fn default() -> Self {
+        Self::OutstandingAndSessions { millionths: 500_000 }
     }
 }
 

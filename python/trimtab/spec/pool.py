@@ -30,6 +30,10 @@ class PoolSpec:
             that still fit, ``restart`` makes each ambiguous.
         unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
         on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
+        load: What is compared per capacity: ``sessions`` counts executions, and half for each idle session;
+            ``outstanding`` executions and one more; ``plain`` executions.
+        spill: An idle session with a short context leaves an engine that is much fuller than the best one.
+        rebind_on_publish: A new weight version lets every session choose its engine anew.
     """
 
     session_ttl_s: float = 3600.0
@@ -45,6 +49,9 @@ class PoolSpec:
     recovery: Literal["adopt", "restart"] = "adopt"
     unhealthy_budget_s: float | None = None
     on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
+    load: Literal["sessions", "outstanding", "plain"] = "sessions"
+    spill: bool = True
+    rebind_on_publish: bool = False
 
     def __post_init__(self) -> None:
         check_seconds("session_ttl_s", self.session_ttl_s)
@@ -61,6 +68,9 @@ class PoolSpec:
         if self.unhealthy_budget_s is not None:
             check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
         check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        check_choice("load", self.load, ("sessions", "outstanding", "plain"))
+        check_bool("spill", self.spill)
+        check_bool("rebind_on_publish", self.rebind_on_publish)
         if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
             raise ConfigError(
                 "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
@@ -91,4 +101,7 @@ class PoolSpec:
             recovery=self.recovery,
             unhealthy_budget_s=self.unhealthy_budget_s,
             on_unhealthy=self.on_unhealthy,
+            load=self.load,
+            spill=self.spill,
+            rebind_on_publish=self.rebind_on_publish,
         )
