@@ -92,8 +92,15 @@ async def test_a_model_that_wakes_in_parts_serves_when_all_is_in(fleet: Fleet) -
     assert {row.state for row in result.engines} == {"onloading"}
     with pytest.raises((NotServing, NoEligibleBackend)):
         fleet.pool.acquire()
+    await fleet.publish_from_disk("sim://weights/8", 8)
+    with pytest.raises((NotServing, NoEligibleBackend)):
+        fleet.pool.acquire()
+    assert state(fleet) == "sleeping"
     assert (await fleet.manager.wake("rollout")).ok
     assert fleet.lease_ids() == {E0, E1, E2}
+    assert fleet.pool.weight_version == 8
+    for replica in fleet.fleet.replicas:
+        assert (await replica.client.model_info()).weight_version == "8"
     with pytest.raises(InvalidRequest, match="gpu: no such memory"):
         await fleet.manager.wake("rollout", tags=["gpu"])
 
