@@ -17,7 +17,7 @@ RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang lint format bench-router bench-growth bench-lease bench-update bench-gateway bench-smoke wheel ci clean
+.PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang lint format bench-router bench-growth bench-lease bench-update bench-gateway bench-balance bench-smoke wheel ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -94,6 +94,7 @@ bench-smoke: dev ## Every bench once, to see that it runs
 	$(BIN)/python -m benches.lease --smoke
 	$(BIN)/python -m benches.update --smoke
 	$(BIN)/python -m benches.gateway --smoke
+	$(BIN)/python -m benches.balance --smoke
 
 bench-lease: dev ## Lease API against a FastAPI router of the same function, in a venv of its own
 	$(BIN)/python -m benches.lease --write
@@ -103,6 +104,9 @@ bench-update: dev ## What an update of weights takes beyond the time of the engi
 
 bench-gateway: dev ## CPU per request beside haproxy, nginx and the LLM routers (needs haproxy, nginx-light, wrk)
 	$(BIN)/python -m benches.gateway --write
+
+bench-balance: dev ## What routing does to rollouts, beside the policies of its peers, in simulation
+	$(BIN)/python -m benches.balance --write
 
 wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
 	.ci/wheels $(PYTHON)

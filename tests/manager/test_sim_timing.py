@@ -27,10 +27,18 @@ def test_a_batch_is_cheaper_than_its_requests_one_by_one() -> None:
     assert MODEL.decode_s(8) < 8 * MODEL.decode_s(1)
 
 
+def test_each_step_reads_all_contexts() -> None:
+    """Where the configuration says so, the same batch is slower with longer contexts."""
+    model = TimingModel(1_000.0, 0.02, 0.001, 0.005, decode_kv_token_s=1e-6)
+    assert model.decode_s(8, 10_000) == pytest.approx(0.037)
+
+
 def test_the_model_comes_from_the_configuration() -> None:
     """Every rate is taken over."""
-    config = SimConfig(prefill_tokens_per_s=7, decode_step_s=1, decode_request_step_s=2, step_overhead_s=3)
-    assert TimingModel.of(config) == TimingModel(7, 1, 2, 3)
+    config = SimConfig(
+        prefill_tokens_per_s=7, decode_step_s=1, decode_request_step_s=2, step_overhead_s=3, decode_kv_token_s=4
+    )
+    assert TimingModel.of(config) == TimingModel(7, 1, 2, 3, 4)
 
 
 def test_late_timers_do_not_add_up() -> None:

@@ -254,3 +254,26 @@ async def test_reads_of_a_simulated_engine() -> None:
         await client.wake(["weights", "kv_cache"])
         await client.resume()
         await client.close()
+
+
+async def test_incarnations_differ_by_start_and_by_nothing_else() -> None:
+    """Same configuration, same port numbers: two servers. One server: the same whatever it did."""
+    async with running_engine(SimConfig(time_scale=0)) as one, running_engine(SimConfig(time_scale=0)) as two:
+        clients = [EngineClient(server.url) for server in (one, two)]
+        first, second = [(await client.server_info()).incarnation for client in clients]
+        assert first != second
+        await clients[0].update_from_disk("sim://weights/1", "1", flush=True)
+        assert (await clients[0].server_info()).incarnation == first
+        for client in clients:
+            await client.close()
+
+
+async def test_an_incarnation_does_not_depend_on_the_order_of_ranks(
+    client: EngineClient, scripted: ScriptedControl
+) -> None:
+    """Schedulers answer in any order; one HTTP process may know less than another."""
+    states = [{"startup_time": {"scheduler_e2e": seconds}} for seconds in (1.25, 1.5)]
+    body = {"model_path": "/m", "random_seed": 1, "startup_time": {"tokenizer_e2e": 2.0}}
+    scripted.next((200, {**body, "internal_states": states}))
+    scripted.next((200, {**body, "startup_time": None, "internal_states": states[::-1]}))
+    assert (await client.server_info()).incarnation == (await client.server_info()).incarnation

@@ -55,9 +55,16 @@ def _parse_faults(_context: click.Context, _parameter: click.Parameter, given: t
 @_option("--prefill-tokens-per-s", "prefill_tokens_per_s", "Prompt tokens computed per second.")
 @_option("--decode-step-s", "decode_step_s", "Time of a decode step of one request.")
 @_option("--decode-request-step-s", "decode_request_step_s", "What each further request of the batch adds to a step.")
+@_option("--decode-kv-token-s", "decode_kv_token_s", "What each token of the batch's contexts adds to a step.")
 @_option("--time-scale", "time_scale", "Real seconds per modelled second; 0 never waits.")
 @_option("--seed", "seed", "Seed of sampled output.")
 @_option("--keep-alive-s", "keep_alive_s", "Close idle connections after this time.")
+@click.option(
+    "--enable-memory-saver",
+    "memory_saver",
+    is_flag=True,
+    help="Really give memory back: die of a step without it, lose released weights.",
+)
 @click.option("--api-key", default=None, envvar="TRIMTAB_SIM_API_KEY", help="Require 'Authorization: Bearer KEY'.")
 @click.option(
     "--fault",

@@ -28,6 +28,7 @@ class SimConfig:
         prefill_tokens_per_s: Prompt tokens computed per second; tokens found in the prefix cache cost nothing.
         decode_step_s: Time of one decode step of a batch of one: every running request gains a token.
         decode_request_step_s: What each further request of the batch adds to a step.
+        decode_kv_token_s: What each token of the contexts of the batch adds to a decode step.
         step_overhead_s: Fixed cost of a prefill batch.
         weight_load_s: Time that an update from disk takes once it may begin.
         time_scale: Real seconds per modelled second: 0.1 is ten times faster, 0 does not wait at all. It does not touch
@@ -53,6 +54,7 @@ class SimConfig:
     prefill_tokens_per_s: float = 20_000.0
     decode_step_s: float = 0.015
     decode_request_step_s: float = 0.0002
+    decode_kv_token_s: float = 0.0
     step_overhead_s: float = 0.004
     weight_load_s: float = 0.5
     time_scale: float = 1.0
@@ -79,8 +81,9 @@ class SimConfig:
         _check_seconds("prefill_tokens_per_s", self.prefill_tokens_per_s)
         if self.prefill_tokens_per_s == 0:
             raise ValueError("prefill_tokens_per_s must be positive, got 0")
-        for name in ("decode_step_s", "decode_request_step_s", "step_overhead_s", "weight_load_s", "time_scale"):
+        for name in ("decode_step_s", "decode_request_step_s", "decode_kv_token_s", "step_overhead_s", "weight_load_s"):
             _check_seconds(name, getattr(self, name))
+        _check_seconds("time_scale", self.time_scale)
         for name in ("health_interval_s", "health_timeout_s", "pause_poll_s", "keep_alive_s"):
             _check_seconds(name, getattr(self, name))
         if self.api_key is not None and not self.api_key:

@@ -194,8 +194,10 @@ class Scheduler:
 
     async def _decode(self) -> None:
         self._waiting.extendleft(self._batch.make_room())
-        await self._pacer.work(self._timing.decode_s(len(self._batch.running)), self.forward_sleep_s)
-        self._advance(list(self._batch.running))
+        running = self._batch.running
+        contexts = sum(len(execution.prompt) + len(execution.tokens) for execution in running)
+        await self._pacer.work(self._timing.decode_s(len(running), contexts), self.forward_sleep_s)
+        self._advance(list(running))
 
     def _advance(self, executions: list[Execution]) -> None:
         for execution in executions:

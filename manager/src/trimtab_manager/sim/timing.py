@@ -1,9 +1,10 @@
 """How long work takes: pure arithmetic, and the clock that turns it into waiting.
 
 A prefill computes only what the prefix cache lacks: ``overhead + uncached / rate``. A decode step gives every running
-request one token and costs ``step + (batch - 1) * per_request``, so a batch of eight is far cheaper than eight batches
-of one. That is the whole shape a router can see: long uncached prompts delay everybody, full batches slow everybody a
-little, and a session that stays on its engine pays for its new tokens only.
+request one token and costs ``step + (batch - 1) * per_request + kv_tokens * per_kv_token``, so a batch of eight is far
+cheaper than eight batches of one, and long contexts slow it down, since each step reads all of them. That is the whole
+shape a router can see: long uncached prompts delay everybody, full batches slow everybody a little, and a session that
+stays on its engine pays for its new tokens only.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class TimingModel:
     decode_step_s: float
     decode_request_step_s: float
     step_overhead_s: float
+    decode_kv_token_s: float = 0.0
 
     @classmethod
     def of(cls, config: SimConfig) -> TimingModel:
@@ -36,15 +38,17 @@ class TimingModel:
             decode_step_s=config.decode_step_s,
             decode_request_step_s=config.decode_request_step_s,
             step_overhead_s=config.step_overhead_s,
+            decode_kv_token_s=config.decode_kv_token_s,
         )
 
     def prefill_s(self, uncached_tokens: int) -> float:
         """Time of one prefill batch that computes ``uncached_tokens`` in all."""
         return self.step_overhead_s + uncached_tokens / self.prefill_tokens_per_s
 
-    def decode_s(self, batch: int) -> float:
-        """Time of one decode step of ``batch`` running requests."""
-        return self.decode_step_s + max(batch - 1, 0) * self.decode_request_step_s
+    def decode_s(self, batch: int, kv_tokens: int = 0) -> float:
+        """Time of one decode step of ``batch`` running requests, whose contexts have ``kv_tokens`` in all."""
+        attention_s = kv_tokens * self.decode_kv_token_s
+        return self.decode_step_s + max(batch - 1, 0) * self.decode_request_step_s + attention_s
 
 
 class Pacer:

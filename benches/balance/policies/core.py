@@ -1,0 +1,62 @@
+"""trimtab's own default, by its own code: a ``Pool`` of ``router_core`` in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimtab._core import Pool
+from trimtab.testing import VirtualClock
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from benches.balance.policies.base import Call
+    from trimtab._core import Lease
+    from trimtab.outcome import Outcome
+
+_LOOK_S = 1.0
+"""A pool looks once a second for what is due; so does its clock here."""
+
+
+class RouterCore:
+    """Leases of a real pool."""
+
+    def __init__(self, capacities: Sequence[float], rng: random.Random) -> None:
+        del rng  # it decides by itself
+        self._clock = VirtualClock()
+        self._pool = Pool("balance", clock=self._clock)
+        self._capacities = tuple(capacities)
+        self._ids = [f"replica-{number}" for number in range(len(capacities))]
+        self._numbers = {name: number for number, name in enumerate(self._ids)}
+        self._leases: dict[Call, Lease] = {}
+        for replica in range(len(capacities)):
+            self.back(replica)
+
+    def pick(self, call: Call, now_s: float) -> int:
+        """Acquire a lease."""
+        if now_s - self._clock.now_s > _LOOK_S:
+            self._clock.advance(now_s - self._clock.now_s)
+        lease = self._leases[call] = self._pool.acquire(call.session)
+        return self._numbers[lease.backend_id]
+
+    def settle(self, call: Call, replica: int, output_tokens: int) -> None:
+        """Settle it."""
+        del replica
+        outcome: Outcome = "completed" if output_tokens else "cancelled"
+        self._leases.pop(call).settle(outcome, output_tokens=output_tokens)
+
+    def close(self, session: str) -> None:
+        """End the session."""
+        self._pool.close_session(session)
+
+    def lost(self, replica: int) -> None:
+        """Take the engine out of the pool."""
+        self._pool.remove_backend(self._ids[replica])
+
+    def back(self, replica: int) -> None:
+        """Register it: a new incarnation, where there was one."""
+        self._pool.add_backend(f"127.0.0.1:{replica + 1}", self._capacities[replica], id=self._ids[replica])
+
+    def published(self) -> None:
+        """Pins stay, by default."""

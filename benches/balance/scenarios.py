@@ -1,0 +1,86 @@
+"""The standard situations. Each differs from the reference shape in one thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benches.balance.fleet import COLOCATED, TP4, Fleet, Outage, Replica, even, mixed
+from benches.balance.policies.registry import CONTENDERS
+from benches.balance.workload import LogNormal, WorkloadModel
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Work and fleet.
+
+    Attributes:
+        name: For tables.
+        what: How it differs, for the documentation.
+        workload: The sessions.
+        fleet: The engines.
+        all_policies: Whether every policy runs, or only those that run everywhere.
+    """
+
+    name: str
+    what: str
+    workload: WorkloadModel
+    fleet: Fleet
+    all_policies: bool = False
+
+    @property
+    def policies(self) -> list[str]:
+        """Who runs."""
+        return [
+            name
+            for name, contender in CONTENDERS.items()
+            if (contender.everywhere or self.all_policies)
+            and ("rebind" not in name or self.fleet.publish_every_groups is not None)
+        ]
+
+
+_WORK = WorkloadModel()
+_FLEET = even(16)
+_SLOW = replace(_FLEET, replicas=(*_FLEET.replicas[:-1], Replica(replace(TP4, speed=0.5))))
+
+REFERENCE = "reference"
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(REFERENCE, "16 engines, 64 task ids x 8, 32 groups in flight", _WORK, _FLEET, all_policies=True),
+        Scenario("light", "8 groups in flight: 4 sessions per engine", replace(_WORK, window=8), _FLEET),
+        Scenario(
+            "saturated",
+            "all 64 groups at once on engines with half the memory for KV (366k tokens each)",
+            replace(_WORK, window=64),
+            even(16, COLOCATED),
+            all_policies=True,
+        ),
+        Scenario("4 engines", "16 task ids, 8 groups in flight", replace(_WORK, tasks=16, window=8), even(4)),
+        Scenario("64 engines", "128 task ids, 64 groups in flight", replace(_WORK, tasks=128, window=64), even(64)),
+        Scenario(
+            "8:2",
+            "6 engines of eight cards (capacity 8), 8 of two (capacity 2)",
+            _WORK,
+            mixed(6, 8),
+            all_policies=True,
+        ),
+        Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
+        Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),
+        Scenario(
+            "updates",
+            "new weights after every 16 groups: a pause of 15 s, caches empty",
+            _WORK,
+            replace(_FLEET, publish_every_groups=16),
+        ),
+        Scenario("stragglers", "2 % of the sessions write four times as much", replace(_WORK, stragglers=0.02), _FLEET),
+    )
+}
+
+SMOKE = Scenario(
+    "smoke",
+    "a minute of work on 4 engines",
+    replace(_WORK, tasks=8, samples=2, window=4, turns=LogNormal(4, 0.45, 8)),
+    replace(even(4), publish_every_groups=4),
+    all_policies=True,
+)
