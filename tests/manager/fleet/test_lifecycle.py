@@ -147,6 +147,7 @@ async def test_a_drained_engine_finishes_what_it_runs(fleet: Fleet) -> None:
 async def test_a_drain_survives_update_sleep_and_wake(fleet: Fleet) -> None:
     """Who took an engine out has to take it back; nothing else does."""
     assert (await fleet.manager.drain("rollout", engine=E1)).ok
+    assert (await fleet.manager.wake("rollout")).ok
     await fleet.publish_from_disk("sim://weights/7", 7)
     assert fleet.lease_ids(9) == {E0, E2}
     assert (await fleet.manager.sleep("rollout")).ok
