@@ -64,7 +64,6 @@ class _Up:
             api_key=config.engine_key,
         )
         self._gateway.manage(self._manager)
-        self._gateway.count_topology_by(self._manager.topology_count)
         self._cuts: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:

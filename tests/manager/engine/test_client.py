@@ -283,6 +283,6 @@ async def test_a_closed_client_sends_nothing_any_more(scripted: ScriptedControl)
     """A late order to an incarnation that was let go must not reach whoever has its port now, nor open a session."""
     client = EngineClient(scripted.url, engine="policy/0")
     await client.close()
-    with pytest.raises(Unreachable, match="engine policy/0: .* let go of this incarnation"):
+    with pytest.raises(Unreachable, match=r"engine policy/0: .* let go of this incarnation"):
         await client.resume()
     assert scripted.asked == []
