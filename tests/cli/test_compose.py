@@ -44,7 +44,7 @@ def test_every_knob_arrives() -> None:
     for kind, values in ((PoolSpec, POOL), (AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
         assert {field.name for field in dataclasses.fields(kind)} == set(values)
     policy = model("policy", weight_source="trainer", **POOL, **ADAPTER)
-    other = model("other", route_mode="sglang_router", router_url="h:3000")
+    other = model("other")
     spec = role(policy, other, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
     config = gateway_config(FleetSpec((spec,), gateway={"port": 9000}), host="127.0.0.2")
     assert (config.port, config.host) == (9000, "127.0.0.2")
@@ -54,7 +54,7 @@ def test_every_knob_arrives() -> None:
     first, second = served.models
     assert {key: getattr(first, key) for key in {**POOL, **ADAPTER}} == {**POOL, **ADAPTER}
     assert (first.engines, first.router_url) == ((), None)
-    assert (second.engines, second.router_url) == ((), "http://h:3000")
+    assert (second.name, second.max_concurrent) == ("other", None)
 
 
 def test_a_bad_gateway_table_is_named() -> None:
@@ -70,3 +70,11 @@ def test_a_gateway_in_front_of_itself_is_refused() -> None:
         gateway_config(fleet)
     assert caught.value.where == 'roles.rollout.models."a.b".engine_groups[0].urls[0]'
     assert gateway_config(fleet, port=0).port == 0
+
+
+def test_a_model_behind_a_router_is_not_launched() -> None:
+    """Nobody would register its engines with that router: the message says who serves such a model."""
+    routed = model("m", route_mode="sglang_router", router_url="h:3000")
+    with pytest.raises(ConfigError, match="`trimtab serve`") as caught:
+        gateway_config(FleetSpec((role(routed),)))
+    assert caught.value.where == "roles.rollout.models.m.route_mode"

@@ -179,8 +179,7 @@ class InferenceManager:
 
     async def kill(self) -> None:
         """End the processes of every engine at once, for somebody who cannot wait for ``shutdown``, which then ends."""
-        engines = [replica.handle for served in self._served.values() for replica in served.fleet.replicas]
-        await asyncio.gather(*(handle.stop(0.0) for handle in engines), return_exceptions=True)
+        await asyncio.gather(*(served.fleet.candidates.kill_all() for served in self._served.values()))
 
     async def scale(
         self, role: str, model: str | None = None, *, replicas: int, group: str | None = None
@@ -336,12 +335,15 @@ async def _all_of(operations: Sequence[Coroutine[Any, Any, OperationResult]]) ->
 
 def _update_deadlines(settings: ManagerSpec) -> UpdateDeadlines:
     return UpdateDeadlines(
+        exclusive_s=settings.exclusive_deadline_s,
         drain_s=settings.drain_deadline_s,
+        idle_s=settings.idle_deadline_s,
         pause_s=settings.pause_deadline_s,
         transfer_s=settings.transfer_deadline_s,
         flush_s=settings.flush_deadline_s,
         read_back_s=settings.read_back_deadline_s,
-        resume_s=settings.pause_deadline_s,
+        resume_s=settings.resume_deadline_s,
+        verify_s=settings.verify_deadline_s,
     )
 
 

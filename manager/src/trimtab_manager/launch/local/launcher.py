@@ -19,7 +19,7 @@ from trimtab_manager.launch.command import SIM_KEY_VARIABLE, Place, server_comma
 from trimtab_manager.launch.diagnosis import EVIDENCE_LINES, Failure
 from trimtab_manager.launch.environment import child_environment
 from trimtab_manager.launch.gpus import GpuBinding, bind_gpus, node_gpus
-from trimtab_manager.launch.keys import key_file, secrets_of
+from trimtab_manager.launch.keys import flag_name, key_file, secrets_of
 from trimtab_manager.launch.local.engine import LocalEngine
 from trimtab_manager.launch.local.gpu_pool import GpuPool
 from trimtab_manager.launch.local.guard import descendants
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 PORT_ATTEMPTS = 5
 """Blocks that are tried when an engine ends because a port was taken between hand-over and its own bind."""
+SURVIVES_PARTS = frozenset({"elastic-ep-backend"})
+"""Flags with which a server goes on when one of its schedulers ends."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class LocalLauncher:
                     await engine.stop(0)
                     raise
             if failure is None:
+                if not any(flag_name(name) in SURVIVES_PARTS for name in request.server_args):
+                    engine.watch()
                 return engine
             await engine.stop(0)
             if self._closed:
