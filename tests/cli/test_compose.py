@@ -11,21 +11,19 @@ from tests.spec.samples import group, model, role
 from trimtab.cli.compose import gateway_config
 from trimtab.spec import AdapterSpec, ConfigError, FleetSpec, PoolSpec, RoutingSpec
 
-POOL: dict[str, Any] = {
-    "session_ttl_s": 60,
-    "session_cap": 9,
-    "max_concurrent": 8,
-    "queue_size": 7,
-    "queue_timeout_s": 6,
-    "versioned": True,
+WORDS = {
     "on_ambiguous": "resolve",
     "on_drain_timeout": "report",
-    "sender_ttl_s": 5,
-    "min_ready_engines": 4,
     "recovery": "restart",
-    "unhealthy_budget_s": 3,
     "on_unhealthy": "fail_pool",
 }
+POOL: dict[str, Any] = {
+    field.name: WORDS[field.name]
+    if isinstance(field.default, str)
+    else (not field.default if isinstance(field.default, bool) else (field.default or 0) + 1)
+    for field in dataclasses.fields(PoolSpec)
+}
+"""Every knob of a pool, at another value than its default."""
 ADAPTER: dict[str, Any] = {
     "adapter": "genrm",
     "sampling_defaults": {"temperature": 0.5},
@@ -41,7 +39,7 @@ ROUTING: dict[str, Any] = {
 
 def test_every_knob_arrives() -> None:
     """None of a pool, of an adapter or of routing is left at its default; the pools are empty."""
-    for kind, values in ((PoolSpec, POOL), (AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
+    for kind, values in ((AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
         assert {field.name for field in dataclasses.fields(kind)} == set(values)
     policy = model("policy", weight_source="trainer", **POOL, **ADAPTER)
     other = model("other")
