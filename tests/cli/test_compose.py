@@ -17,13 +17,17 @@ WORDS = {
     "recovery": "restart",
     "on_unhealthy": "fail_pool",
 }
-POOL: dict[str, Any] = {
-    field.name: WORDS[field.name]
-    if isinstance(field.default, str)
-    else (not field.default if isinstance(field.default, bool) else (field.default or 0) + 1)
-    for field in dataclasses.fields(PoolSpec)
-}
-"""Every knob of a pool, at another value than its default."""
+
+
+def other(field: dataclasses.Field[Any]) -> Any:
+    """A value of a knob that is not its default."""
+    default: Any = field.default
+    if isinstance(default, bool):
+        return not default
+    return WORDS[field.name] if isinstance(default, str) else (default or 0) + 1
+
+
+POOL = {field.name: other(field) for field in dataclasses.fields(PoolSpec)}
 ADAPTER: dict[str, Any] = {
     "adapter": "genrm",
     "sampling_defaults": {"temperature": 0.5},
@@ -42,8 +46,8 @@ def test_every_knob_arrives() -> None:
     for kind, values in ((AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
         assert {field.name for field in dataclasses.fields(kind)} == set(values)
     policy = model("policy", weight_source="trainer", **POOL, **ADAPTER)
-    other = model("other")
-    spec = role(policy, other, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
+    plain = model("other")
+    spec = role(policy, plain, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
     config = gateway_config(FleetSpec((spec,), gateway={"port": 9000}), host="127.0.0.2")
     assert (config.port, config.host) == (9000, "127.0.0.2")
     (served,) = config.roles
