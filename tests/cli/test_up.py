@@ -131,7 +131,7 @@ async def test_a_killed_engine_is_replaced(tmp_path: Path) -> None:
         port = victim["base_url"].rsplit(":", 1)[1]
         os.kill(_listener(engine_processes(tmp_path), port), signal.SIGKILL)
         await served.logged("died")
-        assert (await generate(client, "s"))["engine"] == "policy/1"
+        assert (await generate(client, "s"))["engine"] in {"policy/0", "policy/1"}
         after = await discovered(
             client,
             lambda engines: (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,7 @@ def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> 
                 **told,
             )
         elif name == "ray":
-            ray_launcher = import_module("trimtab_manager.launch.ray").ray_launcher
+            from trimtab_manager.launch.ray import ray_launcher
 
             made[name] = ray_launcher(folder, address=manager.ray_address, **placed, **told)
         else:

@@ -277,3 +277,12 @@ async def test_an_incarnation_does_not_depend_on_the_order_of_ranks(
     scripted.next((200, {**body, "internal_states": states}))
     scripted.next((200, {**body, "startup_time": None, "internal_states": states[::-1]}))
     assert (await client.server_info()).incarnation == (await client.server_info()).incarnation
+
+
+async def test_a_closed_client_sends_nothing_any_more(scripted: ScriptedControl) -> None:
+    """A late order to an incarnation that was let go must not reach whoever has its port now, nor open a session."""
+    client = EngineClient(scripted.url, engine="policy/0")
+    await client.close()
+    with pytest.raises(Unreachable, match=r"engine policy/0: .* let go of this incarnation"):
+        await client.resume()
+    assert scripted.asked == []

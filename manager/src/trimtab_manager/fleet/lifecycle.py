@@ -155,11 +155,11 @@ class Lifecycle:
             self._refuse("paused", "a wake")
 
             async def wake(replica: Replica) -> None:
-                if replica.state == "draining" and DRAINED not in replica.gate.reasons:
-                    # It did not get to sleep.
-                    await replica.engine.cancel_drain()
-                else:
+                if replica.state != "draining":
                     await replica.engine.activate(tags)
+                elif replica.engine.control.paused != "no" or DRAINED not in replica.gate.reasons:
+                    # It did not get to sleep. If somebody had drained it before, its gate stays closed.
+                    await replica.engine.cancel_drain()
 
             # The engine's own limits are the deadlines of its steps; this one is for what has none.
             deadline_s = 2 * fleet.settings.wake_deadline_s + fleet.settings.transfer_deadline_s

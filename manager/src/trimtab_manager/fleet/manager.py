@@ -179,8 +179,7 @@ class InferenceManager:
 
     async def kill(self) -> None:
         """End the processes of every engine at once, for somebody who cannot wait for ``shutdown``, which then ends."""
-        engines = [replica.handle for served in self._served.values() for replica in served.fleet.replicas]
-        await asyncio.gather(*(handle.stop(0.0) for handle in engines), return_exceptions=True)
+        await asyncio.gather(*(served.fleet.candidates.kill_all() for served in self._served.values()))
 
     async def scale(
         self, role: str, model: str | None = None, *, replicas: int, group: str | None = None

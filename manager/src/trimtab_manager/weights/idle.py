@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab_manager.engine.client import EngineClient
 
 READS = 2
-FIRST_GAP_S, LONGEST_GAP_S = 0.005, 0.25
+FIRST_GAP_S, LONGEST_GAP_S = 0.002, 0.25
 
 
 async def confirm_idle(client: EngineClient, at_s: float) -> None:
