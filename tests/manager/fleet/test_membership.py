@@ -255,3 +255,16 @@ async def test_orders_that_make_engines_follow_each_other(fleet: Fleet) -> None:
     results = await asyncio.gather(up, down)
     assert [result.ok for result in results] == [True, True]
     assert (fleet.published(), fleet.launcher.alive) == ({E0: 1}, [E0])
+
+
+async def test_a_shutdown_can_be_hurried() -> None:
+    """Engines that take their time to stop are killed, although they are published no more."""
+    async with running_fleet(2) as fleet:
+        handle = fleet.launcher.handles[E1]
+        handle.may_stop.clear()
+        shutdown = asyncio.create_task(fleet.manager.shutdown())
+        await wait_until(lambda: handle.stop_calls, "it is being stopped")
+        hurry = asyncio.create_task(fleet.manager.kill())
+        await wait_until(lambda: handle.stop_calls[-1] == 0.0, "it is being killed")
+        handle.may_stop.set()
+        await asyncio.gather(hurry, shutdown)

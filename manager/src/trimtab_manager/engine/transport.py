@@ -46,6 +46,7 @@ class Transport:
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._open: set[Connection] = set()
         self._kept: Connection | None = None
+        self._closed = False
 
     async def exchange(
         self, method: str, path: str, body: object = None, *, timeout_s: float, query: Mapping[str, str] | None = None
@@ -53,11 +54,13 @@ class Transport:
         """Sends a request and reads the answer, whatever its status.
 
         Raises:
-            Unreachable: No connection within the deadline; nothing was sent.
+            Unreachable: No connection within the deadline, or the transport is closed; nothing was sent.
             Deadline: No complete answer within it.
             Ambiguous: The connection ended before the answer did.
         """
         call = f"{method} {path}"
+        if self._closed:
+            raise Unreachable(self.engine, call, "the manager has let go of this incarnation of it")
         headers, data = self._headers, b""
         if body is not None:
             data = orjson.dumps(body)
@@ -112,7 +115,8 @@ class Transport:
             raise Malformed(self.engine, call, "was answered with something that is not JSON", text) from error
 
     async def close(self) -> None:
-        """Ends its connections; calls in progress fail. May be called twice."""
+        """Ends its connections; calls in progress fail, and so do later ones. May be called twice."""
+        self._closed = True
         for connection in tuple(self._open):
             connection.close()
         self._open.clear()
