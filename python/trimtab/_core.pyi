@@ -95,9 +95,7 @@ class Lease:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome it was settled with; ``None`` while it is open."""
-    def settle(
-        self, outcome: Outcome, *, output_tokens: int | None = None, context_tokens: int | None = None
-    ) -> None:
+    def settle(self, outcome: Outcome, *, output_tokens: int | None = None, context_tokens: int | None = None) -> None:
         """Ends the lease.
 
         Args:
@@ -476,8 +474,8 @@ class Pool:
         load: What is compared per capacity when a backend is chosen: ``sessions`` counts executions and one more, and
             half for each idle session pinned there; ``outstanding`` leaves the idle ones out; ``plain`` counts
             executions alone.
-        spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load of
-            the best one and three executions more; at most 60 a minute.
+        spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load
+            of the best one and three executions more; at most 60 a minute.
         rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
         clock: What the pool takes for the time, for tests; the machine's clock when absent.
 

@@ -26,7 +26,8 @@ class RouterLease:
         weight_version: Version of the weights that run the execution: label its tokens with it.
         epoch: The epoch of that version.
         sticky: Whether the session was already pinned to the backend.
-        reason: Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full`` or ``repin:<why>``.
+        reason: Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full``, ``spill`` or
+            ``repin:<why>``.
         waited_ms: How long the last call for it waited at the router.
     """
 
