@@ -47,6 +47,9 @@ MODEL = replace(
 )
 """The reference workload in a tenth of the size: 12 sessions per engine, contexts of some thousand tokens."""
 
+SMOKE = replace(MODEL, tasks=2, samples=2, turns=LogNormal(2, 0.3, 3), tool_s=LogNormal(0.2, 0.5, 1))
+"""A few seconds of it."""
+
 
 @dataclass(frozen=True)
 class Pair:
