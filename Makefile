@@ -17,7 +17,7 @@ RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 
-.PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang lint format bench-router bench-growth bench-lease bench-update bench-gateway bench-balance bench-smoke wheel ci clean
+.PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang test-ray lint format bench-router bench-growth bench-lease bench-update bench-gateway bench-balance bench-smoke wheel ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -46,15 +46,15 @@ $(STAMPS)/dev: $(STAMPS)/installed
 demo: setup ## Run the main job on simulated engines (DEMO_ARGS="--engines 6 --seconds 30")
 	@$(BIN)/trimtab demo $(DEMO_ARGS)
 
-test: dev test-rust ## All tests but those on real SGLang
-	$(BIN)/python -m pytest -m "not sglang" $(PYTEST_ARGS)
+test: dev test-rust ## All tests but those on real SGLang and real Ray
+	$(BIN)/python -m pytest -m "not sglang and not ray" $(PYTEST_ARGS)
 
 test-rust: ## The Rust tests
 	cargo test --workspace --exclude trimtab-python --locked
 
 test-fast: dev ## Core and fast Python tests, under two minutes
 	cargo test --package router_core --lib --locked
-	$(BIN)/python -m pytest -m "not sglang and not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not sglang and not ray and not slow" $(PYTEST_ARGS)
 
 # 3,000 cases of 350 operations, 25,000 of 40 steps, and the soak's pairs: a million of each.
 test-slow: dev ## A million steps of each property test and of the soak (half an hour)
@@ -65,6 +65,10 @@ test-slow: dev ## A million steps of each property test and of the soak (half an
 test-sglang: dev ## Real SGLang servers on the CPU, in a venv of their own (4.7 GB)
 	$(PYTHON) tests/sglang_cpu/install.py
 	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m sglang $(PYTEST_ARGS)
+
+test-ray: dev ## A real Ray cluster on this machine, in a venv of its own
+	$(PYTHON) tests/ray_cluster/install.py
+	PYTHONPATH=python:gateway/src:manager/src TRIMTAB_REQUIRE_RAY=1 .venvs/ray/bin/python -m pytest -m ray tests/ray_cluster $(PYTEST_ARGS)
 
 lint: dev ## Formats, lints, types, stubs and import rules; warnings are errors
 	cargo fmt --all --check
@@ -113,8 +117,8 @@ bench-balance: dev ## What routing does to rollouts, beside the policies of its 
 wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
 	.ci/wheels $(PYTHON)
 
-ci: lint test wheel bench-smoke bench-growth test-sglang ## What CI runs
-	@echo "ci: lints, tests, wheels, benches, the gate on growth and real SGLang passed"
+ci: lint test wheel bench-smoke bench-growth test-ray test-sglang ## What CI runs
+	@echo "ci: lints, tests, wheels, benches, the gate on growth, real Ray and real SGLang passed"
 
 clean: ## Remove build outputs (not the venvs)
 	rm -rf dist target .cache/stamps python/trimtab/*.so

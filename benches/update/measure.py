@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,13 @@ class Sample:
     Attributes:
         total_s: From the fence to the publication, as the pool counts it.
         engine_s: What the engines took of that.
+        cpu_s: CPU time of the manager, before the fence and after the publication included.
         steps_s: How long each step took.
     """
 
     total_s: float
     engine_s: float
+    cpu_s: float
     steps_s: dict[str, float]
 
     @property
@@ -90,11 +93,13 @@ async def measure(ports: Sequence[int], load_s: float, updates: int, flush: Flus
         weights = WeightUpdates(scope)
         before = 0.0
         for version in range(2, updates + 3):
+            cpu_s = time.process_time()
             result = await weights.update(FromDisk("/new"), version, flush=flush)
+            cpu_s = time.process_time() - cpu_s
             if not result.ok:
                 raise RuntimeError(f"an engine failed: {[row.error for row in result.engines if row.error][:3]}")
             taken = scope.pool.statistics().update_seconds["weights"]["total"].sum_s
-            samples.append(Sample(taken - before, load_s, dict(result.detail["steps_s"])))
+            samples.append(Sample(taken - before, load_s, cpu_s, dict(result.detail["steps_s"])))
             before = taken
     finally:
         await scope.close()

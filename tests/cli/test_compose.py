@@ -11,21 +11,23 @@ from tests.spec.samples import group, model, role
 from trimtab.cli.compose import gateway_config
 from trimtab.spec import AdapterSpec, ConfigError, FleetSpec, PoolSpec, RoutingSpec
 
-POOL: dict[str, Any] = {
-    "session_ttl_s": 60,
-    "session_cap": 9,
-    "max_concurrent": 8,
-    "queue_size": 7,
-    "queue_timeout_s": 6,
-    "versioned": True,
+WORDS = {
     "on_ambiguous": "resolve",
     "on_drain_timeout": "report",
-    "sender_ttl_s": 5,
-    "min_ready_engines": 4,
     "recovery": "restart",
-    "unhealthy_budget_s": 3,
     "on_unhealthy": "fail_pool",
 }
+
+
+def other(field: dataclasses.Field[Any]) -> Any:
+    """A value of a knob that is not its default."""
+    default: Any = field.default
+    if isinstance(default, bool):
+        return not default
+    return WORDS[field.name] if isinstance(default, str) else (default or 0) + 1
+
+
+POOL = {field.name: other(field) for field in dataclasses.fields(PoolSpec)}
 ADAPTER: dict[str, Any] = {
     "adapter": "genrm",
     "sampling_defaults": {"temperature": 0.5},
@@ -41,11 +43,11 @@ ROUTING: dict[str, Any] = {
 
 def test_every_knob_arrives() -> None:
     """None of a pool, of an adapter or of routing is left at its default; the pools are empty."""
-    for kind, values in ((PoolSpec, POOL), (AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
+    for kind, values in ((AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
         assert {field.name for field in dataclasses.fields(kind)} == set(values)
     policy = model("policy", weight_source="trainer", **POOL, **ADAPTER)
-    other = model("other", route_mode="sglang_router", router_url="h:3000")
-    spec = role(policy, other, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
+    plain = model("other")
+    spec = role(policy, plain, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
     config = gateway_config(FleetSpec((spec,), gateway={"port": 9000}), host="127.0.0.2")
     assert (config.port, config.host) == (9000, "127.0.0.2")
     (served,) = config.roles
@@ -54,7 +56,7 @@ def test_every_knob_arrives() -> None:
     first, second = served.models
     assert {key: getattr(first, key) for key in {**POOL, **ADAPTER}} == {**POOL, **ADAPTER}
     assert (first.engines, first.router_url) == ((), None)
-    assert (second.engines, second.router_url) == ((), "http://h:3000")
+    assert (second.name, second.max_concurrent) == ("other", None)
 
 
 def test_a_bad_gateway_table_is_named() -> None:
@@ -70,3 +72,11 @@ def test_a_gateway_in_front_of_itself_is_refused() -> None:
         gateway_config(fleet)
     assert caught.value.where == 'roles.rollout.models."a.b".engine_groups[0].urls[0]'
     assert gateway_config(fleet, port=0).port == 0
+
+
+def test_a_model_behind_a_router_is_not_launched() -> None:
+    """Nobody would register its engines with that router: the message says who serves such a model."""
+    routed = model("m", route_mode="sglang_router", router_url="h:3000")
+    with pytest.raises(ConfigError, match="`trimtab serve`") as caught:
+        gateway_config(FleetSpec((role(routed),)))
+    assert caught.value.where == "roles.rollout.models.m.route_mode"

@@ -76,7 +76,7 @@ async def test_nothing_listening_is_a_clear_error() -> None:
     """Exit code 1 and how to start one."""
     result = await run("status", "--url", f"http://{NOBODY}")
     assert result.code == 1
-    guidance = "start a gateway with 'trimtab serve', or say where it is with --url"
+    guidance = "start a gateway with 'trimtab up' or 'trimtab serve', or say where it is with --url"
     assert result.err == f"Error: nothing listens on http://{NOBODY}; {guidance}\n"
 
 

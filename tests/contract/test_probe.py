@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.contract.target import Target
+    from trimtab_manager.engine.types import PauseMode
 
 
 @pytest.fixture
@@ -67,12 +69,31 @@ async def test_an_incarnation_stays_the_same(engine: Target, client: EngineClien
     assert (await client.model_info()).weight_version == "8"
 
 
-async def test_loads_stay_fresh_in_a_pause_of_mode_abort_only(engine: Target, client: EngineClient) -> None:
-    """That pause stops requests before the scheduler; the other modes stop the scheduler, which publishes no more."""
+async def test_loads_stay_fresh_in_a_pause_of_mode_abort(engine: Target, client: EngineClient) -> None:
+    """That pause closes the door before the scheduler, which goes on and says so."""
     await client.pause("abort")
     first = await client.loads()
-    second = await client.loads()
     assert first.idle
-    assert second.idle
     assert first.age_s < 2
+    for _ in range(100):
+        if (second := await client.loads()).published_s != first.published_s:
+            break
+        await asyncio.sleep(0.05)
+    assert second.published_s != first.published_s
     await client.resume()
+
+
+@pytest.mark.parametrize("mode", ["in_place", "retract"])
+async def test_loads_go_stale_in_the_other_pauses(engine: Target, client: EngineClient, mode: PauseMode) -> None:
+    """They stop the scheduler, which publishes no more: its last words prove nothing, and get older."""
+    await engine.slow_down()
+    async with engine.stream(500):
+        await client.pause(mode)
+        seen = [await client.loads()]
+        while len(seen) < 3 or seen[-1].published_s != seen[-3].published_s:
+            await asyncio.sleep(0.1)
+            seen.append(await client.loads())
+        assert seen[-1].age_s > seen[-2].age_s > seen[-3].age_s
+        await engine.post("/abort_request", {"abort_all": True})
+        await engine.speed_up()
+        await client.resume()

@@ -74,11 +74,12 @@ async def test_real_engines_come_up_and_go(
         assert KEY not in f"{killed.facts} {killed.log_tail(10_000)}"
 
         pid = killed.facts["pids"][0]
-        os.kill(scheduler_of(pid), signal.SIGKILL)
+        scheduler = scheduler_of(pid)
+        os.kill(scheduler, signal.SIGKILL)
         started = time.monotonic()
         ended = await asyncio.wait_for(killed.exited(), 10)
-        assert time.monotonic() - started < 5
-        assert ended.what == "main"
+        assert time.monotonic() - started < 1
+        assert (ended.what, ended.pid) == ("sglang::scheduler", scheduler)
         await wait_until(lambda: not session_members(pid), "its whole session is gone", deadline_s=2)
 
         pid = stopped.facts["pids"][0]

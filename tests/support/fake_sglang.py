@@ -128,6 +128,13 @@ def chatty() -> None:
     say("\n".join(f"line {number}" for number in range(1000)))
 
 
+def parts() -> None:
+    """Have a scheduler whose end nobody here notices; write down its pid."""
+    if (pid := os.fork()) == 0:
+        os.execv("/bin/sleep", ["sglang::scheduler_TP0", "60"])
+    Path(flag("file")).write_text(str(pid))
+
+
 BEHAVIOURS: dict[str, Callable[[], None]] = {
     "serve": lambda: None,
     "trace": trace,
@@ -139,6 +146,7 @@ BEHAVIOURS: dict[str, Callable[[], None]] = {
     "family": lambda: family(Path(flag("file"))),
     "shows": shows,
     "chatty": chatty,
+    "parts": parts,
     "silent": lambda: stay(Path(os.devnull)),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trimtab.spec.adapter import AdapterSpec
-from trimtab.spec.error import ConfigError
+from trimtab.spec.error import ConfigError, toml_key
 from trimtab.spec.pool import PoolSpec
 from trimtab.spec.tables import fields_of
 from trimtab_gateway.config import ModelConfig, RoleConfig, gateway_from_table
@@ -24,9 +24,10 @@ def gateway_config(fleet: FleetSpec, **overrides: object) -> GatewayConfig:
         overrides: Keys of ``[gateway]`` that replace those of the file, and keys for when no file holds them.
 
     Raises:
-        ConfigError: A value of ``[gateway]`` breaks a rule, or an engine is the gateway itself.
+        ConfigError: A value of ``[gateway]`` breaks a rule, an engine is the gateway itself, or a model has a router of
+            its own.
     """
-    config = gateway_from_table(fleet.gateway, map(_role, fleet.roles), **overrides)
+    config = gateway_from_table(fleet.gateway, tuple(map(_role, fleet.roles)), **overrides)
     own = own_authorities(config.host, config.port) if config.port else ()
     for place, url in fleet.external_urls():
         if url.partition("://")[2] in own:
@@ -35,6 +36,13 @@ def gateway_config(fleet: FleetSpec, **overrides: object) -> GatewayConfig:
 
 
 def _role(role: InferenceRoleSpec) -> RoleConfig:
+    for model in role.models:
+        if model.needs_router:
+            raise ConfigError(
+                f"roles.{role.role}.models.{toml_key(model.name)}.route_mode",
+                f"{model.route_mode!r} is refused: nobody here would register engines with that router; start both "
+                "yourself, and serve the model with router_url in a file for `trimtab serve`",
+            )
     return RoleConfig(
         name=role.role,
         models=tuple(map(_model, role.models)),
@@ -45,7 +53,7 @@ def _role(role: InferenceRoleSpec) -> RoleConfig:
 
 def _model(model: InferenceModelSpec) -> ModelConfig:
     shared = _same(model, (*fields_of(PoolSpec), *fields_of(AdapterSpec)))
-    return ModelConfig(name=model.name, router_url=model.router_url, **shared)
+    return ModelConfig(name=model.name, **shared)
 
 
 def _same(spec: object, names: tuple[str, ...]) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.spec import FleetSpec
@@ -34,8 +33,14 @@ def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> 
         LaunchError: Ray is asked for and not installed, or the router could not reach the engines.
     """
     manager = fleet.manager
-    python = manager.python or sys.executable
-    told = {"progress": progress, "progress_interval_s": manager.progress_interval_s}
+    told: dict[str, Any] = {"progress": progress, "progress_interval_s": manager.progress_interval_s}
+    placed: dict[str, Any] = {
+        "python": manager.python or sys.executable,
+        "ports": range(manager.first_port, manager.last_port + 1),
+        "stop_grace_s": manager.stop_grace_s,
+    }
+    if manager.bind_host is not None:
+        placed["bind"] = manager.bind_host
     made: dict[str, Launcher] = {}
     for name in {group.launcher for role in fleet.roles for model in role.models for group in model.engine_groups}:
         if name == "local":
@@ -43,17 +48,16 @@ def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> 
 
             made[name] = LocalLauncher(
                 folder,
-                python=python,
-                stop_grace_s=manager.stop_grace_s,
-                ports=range(manager.first_port, manager.last_port + 1),
-                **told,  # type: ignore[arg-type]
+                advertise=manager.advertise_host,
+                **placed,
+                **told,
             )
         elif name == "ray":
-            ray_launcher = import_module("trimtab_manager.launch.ray").ray_launcher
+            from trimtab_manager.launch.ray import ray_launcher
 
-            made[name] = ray_launcher(folder, address=manager.ray_address, python=python, **told)
+            made[name] = ray_launcher(folder, address=manager.ray_address, **placed, **told)
         else:
             from trimtab_manager.launch.external import ExternalLauncher
 
-            made[name] = ExternalLauncher(**told)  # type: ignore[arg-type]
+            made[name] = ExternalLauncher(**told)
     return made

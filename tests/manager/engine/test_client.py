@@ -11,6 +11,7 @@ import pytest
 from tests.manager.engine.scripted import CUT, HOLD, scripted_control
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
+from trimtab import InvalidRequest
 from trimtab_manager.engine.client import OLD_LOADS, EngineClient, Paths
 from trimtab_manager.engine.errors import Ambiguous, Deadline, Malformed, Refused, Unreachable
 from trimtab_manager.sim import Fault, SimConfig, running_engine
@@ -253,4 +254,55 @@ async def test_reads_of_a_simulated_engine() -> None:
         await client.release(["weights", "kv_cache"])
         await client.wake(["weights", "kv_cache"])
         await client.resume()
+        await client.close()
+
+
+async def test_incarnations_differ_by_start_and_by_nothing_else() -> None:
+    """Same configuration, same port numbers: two servers. One server: the same whatever it did."""
+    async with running_engine(SimConfig(time_scale=0)) as one, running_engine(SimConfig(time_scale=0)) as two:
+        clients = [EngineClient(server.url) for server in (one, two)]
+        first, second = [(await client.server_info()).incarnation for client in clients]
+        assert first != second
+        await clients[0].update_from_disk("sim://weights/1", "1", flush=True)
+        assert (await clients[0].server_info()).incarnation == first
+        for client in clients:
+            await client.close()
+
+
+async def test_an_incarnation_does_not_depend_on_the_order_of_ranks(
+    client: EngineClient, scripted: ScriptedControl
+) -> None:
+    """Schedulers answer in any order; one HTTP process may know less than another."""
+    states = [{"startup_time": {"scheduler_e2e": seconds}} for seconds in (1.25, 1.5)]
+    body = {"model_path": "/m", "random_seed": 1, "startup_time": {"tokenizer_e2e": 2.0}}
+    scripted.next((200, {**body, "internal_states": states}))
+    scripted.next((200, {**body, "startup_time": None, "internal_states": states[::-1]}))
+    assert (await client.server_info()).incarnation == (await client.server_info()).incarnation
+
+
+async def test_a_closed_client_sends_nothing_any_more(scripted: ScriptedControl) -> None:
+    """A late order to an incarnation that was let go must not reach whoever has its port now, nor open a session."""
+    client = EngineClient(scripted.url, engine="policy/0")
+    await client.close()
+    with pytest.raises(Unreachable, match=r"engine policy/0: .* let go of this incarnation"):
+        await client.resume()
+    assert scripted.asked == []
+
+
+async def test_the_client_of_a_static_model_refuses_updates() -> None:
+    """Whoever asks, and whichever kind: nothing is sent."""
+    async with running_engine(SimConfig(time_scale=0)) as server:
+        client = EngineClient(server.url, engine="genrm/0", static=True)
+        updates = (
+            client.update_from_disk("sim://weights/7", "7", flush=True),
+            client.update_version("7"),
+            client.begin_weight_update(),
+            client.end_weight_update(),
+            client.update_from_tensor(["x"], "7", flush=True),
+            client.destroy_group("g"),
+        )
+        for update in updates:
+            with pytest.raises(InvalidRequest, match=r"engine genrm/0 serves a static model: POST /.* was not sent"):
+                await update
+        assert (await client.model_info()).weight_version == "default"
         await client.close()

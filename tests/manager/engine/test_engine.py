@@ -15,6 +15,7 @@ from trimtab.errors import InvalidTransition
 from trimtab_manager.engine.errors import NotIdle, RestoreFailed
 from trimtab_manager.engine.states import Dead, Draining, Onloading, Ready, Sleeping, Starting, name_of
 from trimtab_manager.engine.types import MEMORY_TAGS
+from trimtab_manager.sim import Fault
 
 if TYPE_CHECKING:
     from trimtab_manager.engine.engine import SGLangEngine
@@ -136,6 +137,23 @@ async def test_a_drain_waits_for_what_runs() -> None:
         assert await running == "length"
         assert isinstance(lab.engine.state, Draining)
         assert lab.engine.state.confirmed
+
+
+async def test_a_drain_leaves_routing_before_anything_else() -> None:
+    """Also while another order is carried out, before anybody waits."""
+    async with controlled() as lab:
+        await lab.engine.activate()
+        lab.sim.arm(Fault(kind="hold", path="/pause_generation"))
+        pause = asyncio.create_task(lab.engine.pause("retract"))
+        await wait_until(lambda: lab.engine.statistics().paused == "maybe", "it is being paused")
+        assert lab.gate.history == ["open"]
+        drain = asyncio.create_task(lab.engine.drain(policy="abort"))
+        await asyncio.sleep(0)
+        assert lab.gate.history == ["open", "close"]
+        lab.sim.disarm()
+        await asyncio.gather(pause, drain)
+        await lab.engine.cancel_drain()
+        assert await lab.request() == "length"
 
 
 async def test_a_drain_has_a_deadline() -> None:

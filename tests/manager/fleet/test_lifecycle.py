@@ -92,8 +92,15 @@ async def test_a_model_that_wakes_in_parts_serves_when_all_is_in(fleet: Fleet) -
     assert {row.state for row in result.engines} == {"onloading"}
     with pytest.raises((NotServing, NoEligibleBackend)):
         fleet.pool.acquire()
+    await fleet.publish_from_disk("sim://weights/8", 8)
+    with pytest.raises((NotServing, NoEligibleBackend)):
+        fleet.pool.acquire()
+    assert state(fleet) == "sleeping"
     assert (await fleet.manager.wake("rollout")).ok
     assert fleet.lease_ids() == {E0, E1, E2}
+    assert fleet.pool.weight_version == 8
+    for replica in fleet.fleet.replicas:
+        assert (await replica.client.model_info()).weight_version == "8"
     with pytest.raises(InvalidRequest, match="gpu: no such memory"):
         await fleet.manager.wake("rollout", tags=["gpu"])
 
@@ -140,6 +147,7 @@ async def test_a_drained_engine_finishes_what_it_runs(fleet: Fleet) -> None:
 async def test_a_drain_survives_update_sleep_and_wake(fleet: Fleet) -> None:
     """Who took an engine out has to take it back; nothing else does."""
     assert (await fleet.manager.drain("rollout", engine=E1)).ok
+    assert (await fleet.manager.wake("rollout")).ok
     await fleet.publish_from_disk("sim://weights/7", 7)
     assert fleet.lease_ids(9) == {E0, E2}
     assert (await fleet.manager.sleep("rollout")).ok

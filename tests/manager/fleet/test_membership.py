@@ -14,7 +14,6 @@ from tests.support.waiting import wait_until
 from trimtab.errors import InvalidRequest, InvalidTransition, NoEligibleBackend, UnknownModel, UnknownPool
 from trimtab.spec import EngineGroupSpec
 from trimtab_manager.fleet.request import launch_request
-from trimtab_manager.launch.external import ExternalLauncher
 from trimtab_manager.sim import running_engine
 
 if TYPE_CHECKING:
@@ -125,7 +124,6 @@ async def test_an_engine_that_is_being_replaced_can_be_removed(fleet: Fleet) -> 
 async def test_engines_of_others_are_attached_and_let_go() -> None:
     """The same URL twice is one engine; removing it leaves it running."""
     async with running_engine(FAST) as foreign, running_fleet(1) as fleet:
-        fleet.manager._launchers["external"] = ExternalLauncher()  # type: ignore[index]
         for _ in range(2):
             result = await fleet.manager.add_engine(foreign.url, "rollout")
             assert result.ok, result
@@ -141,7 +139,6 @@ async def test_engines_of_others_are_attached_and_let_go() -> None:
 async def test_an_engine_without_lifecycle_rights_is_only_routed_to() -> None:
     """It is in the rows, untouched; a model whose weights are updated refuses it."""
     async with running_engine(FAST) as foreign, running_fleet(1, weight_source="static") as fleet:
-        fleet.manager._launchers["external"] = ExternalLauncher()  # type: ignore[index]
         await fleet.manager.add_engine(foreign.url, "rollout", lifecycle=False, capacity=4.0)
         result = await fleet.manager.pause("rollout")
         assert {row.engine: row.status for row in result.engines} == {E0: "ok", E1: "skipped"}
@@ -244,3 +241,30 @@ async def test_a_gateway_can_read_the_count_of_topologies(fleet: Fleet) -> None:
     after = fleet.manager.topology_count()
     assert before.epoch == after.epoch == fleet.topology.epoch
     assert after.revisions == {"rollout": before.revisions["rollout"] + 1} == {"rollout": fleet.topology.revision}
+
+
+async def test_orders_that_make_engines_follow_each_other(fleet: Fleet) -> None:
+    """A scale down that comes while a scale up launches counts what that one made; what starts cannot be removed."""
+    fleet.launcher.gate.clear()
+    up = asyncio.create_task(fleet.manager.scale("rollout", replicas=5))
+    await wait_until(lambda: len(fleet.launcher.requests) == 5, "two more are being launched")
+    with pytest.raises(InvalidTransition, match="engine policy/4 is being started"):
+        await fleet.manager.remove_engine("policy/4", "rollout")
+    down = asyncio.create_task(fleet.manager.scale("rollout", replicas=1))
+    fleet.launcher.gate.set()
+    results = await asyncio.gather(up, down)
+    assert [result.ok for result in results] == [True, True]
+    assert (fleet.published(), fleet.launcher.alive) == ({E0: 1}, [E0])
+
+
+async def test_a_shutdown_can_be_hurried() -> None:
+    """Engines that take their time to stop are killed, although they are published no more."""
+    async with running_fleet(2) as fleet:
+        handle = fleet.launcher.handles[E1]
+        handle.may_stop.clear()
+        shutdown = asyncio.create_task(fleet.manager.shutdown())
+        await wait_until(lambda: handle.stop_calls, "it is being stopped")
+        hurry = asyncio.create_task(fleet.manager.kill())
+        await wait_until(lambda: handle.stop_calls[-1] == 0.0, "it is being killed")
+        handle.may_stop.set()
+        await asyncio.gather(hurry, shutdown)

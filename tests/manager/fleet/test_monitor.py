@@ -58,8 +58,13 @@ class Bench:
     def __init__(self) -> None:
         self.time = ManualTime()
         self.deaths: list[Death] = []
+        self.paused = False
         self.monitor = Monitor(
-            HealthRule(INTERVAL_S, 1.0, 3), self._died, events=Events("rollout/policy"), clock=self.time.clock
+            HealthRule(INTERVAL_S, 1.0, 3),
+            self._died,
+            is_paused=lambda: self.paused,
+            events=Events("rollout/policy"),
+            clock=self.time.clock,
         )
         self.engine = Stub()
         self.monitor.watch(cast("Replica", self.engine))
@@ -156,6 +161,16 @@ async def test_b34_a_question_from_before_a_suspension_counts_for_nothing(bench:
     bench.engine.may_answer.set()
     await bench.periods(2)
     assert bench.deaths == []
+
+
+async def test_b34_engines_that_a_trainer_paused_by_itself_are_left_alone(bench: Bench) -> None:
+    """A controller that talks to the router's API holds no token of ours; the router knows that the servers pause."""
+    bench.engine.answers, bench.paused = "silence", True
+    await bench.periods(10)
+    assert bench.deaths == []
+    bench.paused = False
+    await bench.periods(3)
+    assert len(bench.deaths) == 1
 
 
 async def test_nothing_is_said_of_an_engine_that_is_not_watched_any_more(bench: Bench) -> None:

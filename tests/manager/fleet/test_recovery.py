@@ -13,7 +13,7 @@ from tests.manager.fleet.conftest import QUICK, running_fleet
 from tests.support.manual_time import ManualTime
 from tests.support.sim_launcher import SimLauncher
 from tests.support.waiting import wait_until
-from trimtab.errors import NoEligibleBackend
+from trimtab.errors import NoEligibleBackend, UpdateInProgress
 from trimtab_manager.engine.errors import Refused
 from trimtab_manager.sim import Fault
 from trimtab_manager.weights import Label
@@ -236,3 +236,41 @@ async def test_a_death_is_an_event_with_engine_and_evidence(fleet: Fleet, caplog
     assert "ended by SIGKILL" in died.what  # type: ignore[attr-defined]  # a field
     fenced = next(record for record in caplog.records if record.message == "engine is fenced")
     assert fenced.engines == [E2]  # type: ignore[attr-defined]  # a field
+
+
+async def test_an_engine_that_dies_over_and_over_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """A replacement that dies young was a failed try: nothing is started for ever, however quickly it comes up."""
+    async with running_fleet(settings=replace(QUICK, restart_limit=3)) as fleet:
+        with caplog.at_level(logging.WARNING, logger="trimtab.manager.fleet"):
+            for generation in (1, 2, 3, 4):
+                await fleet.replaced(E2, generation)
+                fleet.launcher.handles[E2].kill()
+            await wait_until(lambda: any("given up" in record.message for record in caplog.records), "it is given up")
+        assert fleet.lease_ids() == {"policy/0", E1}
+        (result,) = await fleet.manager.activate()
+        assert result.ok
+        assert fleet.published()[E2] == 5
+
+
+async def test_a_sleep_that_the_router_refuses_changes_nothing(fleet: Fleet) -> None:
+    """A trainer's own update holds the pool: recovery goes on, and so does everything else."""
+    fleet.pool.begin_update("of a trainer")
+    with pytest.raises(UpdateInProgress):
+        await fleet.manager.sleep("rollout")
+    fleet.pool.end_server_pause("of a trainer")
+    fleet.pool.cancel_update("of a trainer")
+    fleet.launcher.handles[E2].kill()
+    await fleet.replaced(E2, 2)
+    assert fleet.lease_ids() == {"policy/0", E1, E2}
+
+
+async def test_an_engine_that_does_not_go_on_after_a_pause_is_not_routed_to(fleet: Fleet) -> None:
+    """No engine is both paused and eligible: who refuses to continue is fenced, killed and replaced."""
+    assert (await fleet.manager.pause("rollout")).ok
+    fault = Fault(kind="status", path="/continue_generation", status=400)
+    fleet.launcher.handles[E2].server.engine.arm(fault)
+    result = await fleet.manager.resume("rollout")
+    assert [row.status for row in result.engines] == ["ok", "ok", "error"]
+    assert fleet.lease_ids() >= {"policy/0", E1}
+    await fleet.replaced(E2, 2)
+    assert fleet.lease_ids() == {"policy/0", E1, E2}

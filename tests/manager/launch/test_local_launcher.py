@@ -70,6 +70,25 @@ async def test_the_end_of_a_running_engine_is_seen(make_launcher: MakeLauncher) 
     assert engine.exit() == ended
 
 
+async def test_the_end_of_a_scheduler_is_the_engines_end(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+    """Also where the server does not notice; a stop, in which the parts end first, is not taken for it."""
+    engine = await make_launcher().launch(request(behave="parts", file=str(tmp_path / "pid")))
+    scheduler = int((tmp_path / "pid").read_text())
+    title = Path(f"/proc/{scheduler}/cmdline")
+    await wait_until(lambda: title.read_bytes().startswith(b"sglang::"), "it has its name")
+    engine.watch()  # what the launcher asked for may have come before the name
+    await wait_until(lambda: engine.facts["parts"] == {str(scheduler): "sglang::scheduler_TP0"}, "it is watched")
+    os.kill(scheduler, signal.SIGKILL)
+    ended = await asyncio.wait_for(engine.exited(), 2)
+    assert (ended.what, ended.pid) == ("sglang::scheduler_TP0", scheduler)
+    await engine.stop(0)
+    assert engine.exit() == ended
+    assert refuses(engine.url)
+    other = await make_launcher().launch(request(behave="parts", file=str(tmp_path / "pid")))
+    await other.stop(2)
+    assert str(other.exit()).endswith("ended by SIGTERM")
+
+
 async def test_stops_join_and_the_shortest_grace_counts(make_launcher: MakeLauncher) -> None:
     """A server that ignores SIGTERM is killed when its grace is over; a second stop only shortens it."""
     engine = await make_launcher().launch(request(behave="stubborn"))

@@ -45,11 +45,11 @@ def config_from_table(table: Table, **overrides: object) -> GatewayConfig:
     return gateway_from_table(gateway, roles, **overrides)
 
 
-def gateway_from_table(value: object, roles: Iterable[RoleConfig], **overrides: object) -> GatewayConfig:
+def gateway_from_table(value: object, roles: tuple[RoleConfig, ...], **overrides: object) -> GatewayConfig:
     """Build a configuration from the table ``[gateway]`` and roles that exist. Raises :class:`ConfigError`."""
     gateway = _checked_gateway(value)
     with located("gateway"):
-        return GatewayConfig(roles=tuple(roles), **with_keys_of_files({**gateway, **overrides}))
+        return GatewayConfig(roles=roles, **with_keys_of_files({**gateway, **overrides}))
 
 
 def _checked_gateway(value: object) -> Table:

@@ -171,8 +171,7 @@ class SGLangEngine:
             NotIdle: Requests were left at the deadline; it stays ``Draining``.
             Quarantined: It did not answer.
         """
-        if policy == "abort" and isinstance(self._state, Draining) and self._state.policy != "abort":
-            self._go(replace(self._state, policy="abort"))
+        self._fence(policy)
         await self._order("drain", lambda: self._drain(deadline_s, policy))
 
     async def cancel_drain(self) -> None:
@@ -199,6 +198,10 @@ class SGLangEngine:
             FlushRefused: The same.
             Quarantined: Nobody knows whether it sleeps.
         """
+        if self._restore is None and not self.capabilities.weights_survive_release:
+            advice = "without it, its weights are lost when it sleeps, and nobody would restore them"
+            raise MissingCapability(self.id, ("--enable-weights-cpu-backup",), advice)
+        self._fence("abort")
         await self._order("deactivate", lambda: self._deactivate(deadline_s))
 
     async def shutdown(self, grace_s: float = 20.0) -> None:
@@ -284,13 +287,15 @@ class SGLangEngine:
             return
         try:
             await self._restore(self)
+        except (IdentityChanged, Quarantined):
+            raise
         except TrimtabError as error:
             raise RestoreFailed(self.id, str(error)) from error
 
     async def _drain(self, deadline_s: float | None, policy: DrainPolicy) -> None:
         if isinstance(self._state, Sleeping):
             return
-        if self._close(policy).confirmed:
+        if self._close(policy, "drain").confirmed:
             return
         until = Until.after(self._limits.drain_deadline_s if deadline_s is None else deadline_s, self._clock)
         await self._empty(until)
@@ -309,11 +314,7 @@ class SGLangEngine:
     async def _deactivate(self, deadline_s: float | None) -> None:
         if isinstance(self._state, Sleeping):
             return
-        self._only_from("deactivate", Ready, Draining)
-        if self._restore is None and not self.capabilities.weights_survive_release:
-            advice = "without it, its weights are lost when it sleeps, and nobody would restore them"
-            raise MissingCapability(self.id, ("--enable-weights-cpu-backup",), advice)
-        self._close("abort")
+        self._close("abort", "deactivate")
         until = Until.after(self._limits.drain_deadline_s if deadline_s is None else deadline_s, self._clock)
         await self.control.verify_identity()
         await self.control.pause("abort")
@@ -348,9 +349,13 @@ class SGLangEngine:
         if not isinstance(self._state, Dead):
             self._go(Dead(self._clock.now_s(), "it was shut down"))
 
-    def _close(self, policy: DrainPolicy) -> Draining:
-        """Out of routing, without an await: from here on nothing new comes."""
-        self._only_from("drain", Ready, Draining)
+    def _fence(self, policy: DrainPolicy) -> None:
+        """Out of routing before any await, also when the order has to wait for another one; and abort from now on."""
+        if not self._closing and isinstance(self._state, Ready | Draining):
+            self._close(policy, "drain")
+
+    def _close(self, policy: DrainPolicy, order: str) -> Draining:
+        self._only_from(order, Ready, Draining)
         self.gate.close()
         state = self._state if isinstance(self._state, Draining) else Draining(self._clock.now_s(), policy)
         if policy == "abort":

@@ -60,7 +60,7 @@ async def quiesce(
     pulse = Until.after(limits.pulse_s, clock)
     while True:
         check()
-        if aborting() and control.paused != "yes":
+        if aborting() and (control.paused != "yes" or control.pause_mode != "abort"):
             await control.pause("abort")
             pulse = Until.after(limits.pulse_s, clock)
         outstanding, loads = gate.outstanding(), await _loads(control)

@@ -48,7 +48,10 @@ def server_info(body: dict[str, Any]) -> ServerInfo:
 
 def incarnation(body: dict[str, Any]) -> str:
     """What in ``/server_info`` no other start of a server has: see ``identity``."""
-    parts = (body.get("startup_time"), body.get("random_seed"), body.get("port"), body.get("version"))
+    states = [state.get("startup_time") for state in body.get("internal_states") or [] if isinstance(state, dict)]
+    starts = sorted(orjson.dumps(start, option=orjson.OPT_SORT_KEYS).decode() for start in states if start)
+    # The schedulers' own words first: an HTTP front of several processes may not know them in each.
+    parts = (starts or body.get("startup_time"), body.get("random_seed"), body.get("port"), body.get("version"))
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

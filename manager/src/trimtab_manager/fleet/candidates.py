@@ -75,6 +75,7 @@ class Candidates:
         self._api_key = api_key
         self._clock = clock
         self._events = events
+        self._handles: set[EngineHandle] = set()
 
     async def create_all(self, slots: Sequence[Slot]) -> list[Replica]:
         """A new incarnation for each slot, or for none: the first failure ends the others.
@@ -103,6 +104,7 @@ class Candidates:
         began_s = self._clock.now_s()
         self._events.info("engine starts", engine=slot.id, generation=generation)
         handle = await self._launch(slot, generation)
+        self._handles.add(handle)
         try:
             replica = await self._meet(slot, generation, handle)
         except BaseException:
@@ -122,7 +124,7 @@ class Candidates:
         await asyncio.gather(*(self.destroy(replica) for replica in replicas))
 
     async def destroy(self, replica: Replica) -> None:
-        """End one that lives: what it runs is aborted, its processes are gone. Never raises for it."""
+        """End one that lives: what it runs has the grace of a stop to end. Never raises for it."""
         grace_s = self._settings.stop_grace_s
         await self._within_limit(replica.engine.shutdown(grace_s), replica.handle, replica.id, grace_s)
 
@@ -135,6 +137,10 @@ class Candidates:
             await self._within_limit(replica.handle.stop(0.0), replica.handle, replica.id, 0.0)
         await self._within_limit(replica.engine.shutdown(0.0), replica.handle, replica.id, 0.0)
 
+    async def kill_all(self) -> None:
+        """End the processes of whatever was made and is not gone, at once; whoever waits for an end gets it then."""
+        await asyncio.gather(*(handle.stop(0.0) for handle in self._handles), return_exceptions=True)
+
     async def _within_limit(
         self, end: Coroutine[Any, Any, None], handle: EngineHandle, engine: str, grace_s: float
     ) -> None:
@@ -142,6 +148,7 @@ class Candidates:
         limit_s = grace_s + self._settings.stop_grace_s + self._settings.control_timeout_s
         try:
             await asyncio.wait_for(end, limit_s)
+            self._handles.discard(handle)
         except (TrimtabError, asyncio.TimeoutError) as error:
             self._events.warning(
                 "engine did not end as it should",
@@ -170,7 +177,13 @@ class Candidates:
 
     async def _meet(self, slot: Slot, generation: int, handle: EngineHandle) -> Replica:
         settings, is_ours = self._settings, slot.group.lifecycle
-        client = EngineClient(handle.url, engine=slot.id, api_key=self._api_key, timeout_s=settings.control_timeout_s)
+        client = EngineClient(
+            handle.url,
+            engine=slot.id,
+            api_key=self._api_key,
+            timeout_s=settings.control_timeout_s,
+            static=not self._model.needs_weight_update,
+        )
         try:
             capabilities = await probe(client, routing_only=not is_ours)
         except BaseException:

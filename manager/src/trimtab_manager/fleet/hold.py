@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-from trimtab.errors import InvalidTransition
+from trimtab.errors import InvalidTransition, PoolClosed, PoolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -89,14 +89,15 @@ class Hold:
         self._is_latched = False
         for gate in self._gates():
             gate.apply()
-        self._pool.end_server_pause(self._update_id)
-        self._pool.cancel_update(self._update_id)
-        self._forget()
-
-    def abandon(self) -> None:
-        """Forget it without a word to the router: its pool has failed, or is closed."""
-        self._is_latched = False
-        self._forget()
+        # A pool that is over grants nothing, and says why by itself.
+        with suppress(PoolFailed, PoolClosed):
+            self._pool.end_server_pause(self._update_id)
+            self._pool.cancel_update(self._update_id)
+        self._kind = None
+        self._off.set()
+        if self._token is not None:
+            self._token.release()
+            self._token = None
 
     @contextmanager
     def parked(self) -> Iterator[None]:
@@ -123,7 +124,8 @@ class Hold:
         try:
             yield
         finally:
-            self._latch()
+            with suppress(PoolFailed, PoolClosed):
+                self._latch()
             for gate in gates:
                 gate.open(PARKED)
             for gate in self._gates():
@@ -133,10 +135,3 @@ class Hold:
         self._update_id = next(self._ids)
         self._pool.begin_update(self._update_id, kind="offload")
         self._is_latched = True
-
-    def _forget(self) -> None:
-        self._kind = None
-        self._off.set()
-        if self._token is not None:
-            self._token.release()
-            self._token = None

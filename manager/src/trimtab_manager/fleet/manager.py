@@ -21,6 +21,7 @@ from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
 from trimtab_manager.fleet.view import RoleView, view_of
+from trimtab_manager.launch.external import ExternalLauncher
 from trimtab_manager.weights import FlushPolicy, FromDisk, UpdateDeadlines, WeightUpdates
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from trimtab_manager.fleet.catch_up import Resync
     from trimtab_manager.fleet.registry import Topology
     from trimtab_manager.launch.types import Launcher
-    from trimtab_manager.weights import Source
+    from trimtab_manager.weights import Progress, Running, Source
 
 PAUSE_MODES: tuple[PauseMode, ...] = ("abort", "in_place", "retract")
 FLUSH_POLICIES: tuple[FlushPolicy, ...] = ("flush", "keep")
@@ -63,7 +64,7 @@ class InferenceManager:
     Args:
         roles: What is served.
         pools: The router's pool of every (role, model).
-        launchers: By the names that engine groups use; closed at the end.
+        launchers: By the names that engine groups use; closed at the end. ``external`` is always there.
         settings: Deadlines and limits.
         api_key: The key that engines ask for.
         resync: By (role, model): how a trainer sends its weights to one engine that comes later.
@@ -83,7 +84,7 @@ class InferenceManager:
     ) -> None:
         self.roles = tuple(roles)
         self.epoch = uuid.uuid4().hex
-        self._launchers = launchers
+        self._launchers = {"external": ExternalLauncher(), **launchers}
         self._registries: dict[str, Registry] = {}
         self._served: dict[tuple[str, str], _Served] = {}
         self._shutdown: asyncio.Task[list[OperationResult]] | None = None
@@ -97,7 +98,7 @@ class InferenceManager:
                     model,
                     pool=pools[role.name, model.name],
                     registry=registry,
-                    launchers=launchers,
+                    launchers=self._launchers,
                     settings=settings or ManagerSpec(),
                     api_key=api_key,
                     resync=(resync or {}).get((role.name, model.name)),
@@ -178,8 +179,7 @@ class InferenceManager:
 
     async def kill(self) -> None:
         """End the processes of every engine at once, for somebody who cannot wait for ``shutdown``, which then ends."""
-        engines = [replica.handle for served in self._served.values() for replica in served.fleet.replicas]
-        await asyncio.gather(*(handle.stop(0.0) for handle in engines), return_exceptions=True)
+        await asyncio.gather(*(served.fleet.candidates.kill_all() for served in self._served.values()))
 
     async def scale(
         self, role: str, model: str | None = None, *, replicas: int, group: str | None = None
@@ -259,17 +259,42 @@ class InferenceManager:
         *,
         role: str,
         model: str | None = None,
+        running: Running | None = None,
         flush: FlushPolicy = "flush",
         checksums: bool = False,
         epoch: int | None = None,
+        update_id: str | None = None,
     ) -> OperationResult:
-        """Replace the weights of a model's engines, from any source. Raises what ``WeightUpdates.update`` does."""
+        """Replace the weights of a model's engines, from any source.
+
+        Arguments, result and errors are those of ``WeightUpdates.update``.
+        """
         served = self._of(role, model)
 
         async def update() -> OperationResult:
-            return await served.updates.update(source, version, flush=flush, checksums=checksums, epoch=epoch)
+            return await served.updates.update(
+                source,
+                version,
+                running=running,
+                flush=flush,
+                checksums=checksums,
+                epoch=epoch,
+                update_id=update_id,
+            )
 
         return await served.flights.run(("update", object()), update)
+
+    def update_progress(self, role: str, model: str | None = None) -> Progress | None:
+        """How the update of a model that runs now stands; None: none does."""
+        return self._of(role, model).updates.progress
+
+    def cancel_update(self, role: str, model: str | None = None, *, update_id: str) -> None:
+        """Break an update off. Whoever asked for it gets ``UpdateCancelled`` once the engines are in order.
+
+        Raises:
+            UnknownUpdate: No update of that id runs.
+        """
+        self._of(role, model).updates.cancel(update_id)
 
     # How.
 
@@ -288,9 +313,10 @@ class InferenceManager:
         return await served.flights.run("sleep", served.lifecycle.sleep)
 
     async def _end(self) -> list[OperationResult]:
-        results = await asyncio.gather(*(served.shutdown() for served in self._served.values()))
-        await asyncio.gather(*(launcher.close() for launcher in self._launchers.values()))
-        return results
+        try:
+            return await _all_of([served.shutdown() for served in self._served.values()])
+        finally:
+            await asyncio.gather(*(launcher.close() for launcher in self._launchers.values()))
 
     async def _each(
         self,
@@ -334,12 +360,15 @@ async def _all_of(operations: Sequence[Coroutine[Any, Any, OperationResult]]) ->
 
 def _update_deadlines(settings: ManagerSpec) -> UpdateDeadlines:
     return UpdateDeadlines(
+        exclusive_s=settings.exclusive_deadline_s,
         drain_s=settings.drain_deadline_s,
+        idle_s=settings.idle_deadline_s,
         pause_s=settings.pause_deadline_s,
         transfer_s=settings.transfer_deadline_s,
         flush_s=settings.flush_deadline_s,
         read_back_s=settings.read_back_deadline_s,
-        resume_s=settings.pause_deadline_s,
+        resume_s=settings.resume_deadline_s,
+        verify_s=settings.verify_deadline_s,
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from trimtab._core import normalize_address
-from trimtab.errors import InvalidRequest, TrimtabError
+from trimtab.errors import InvalidRequest, InvalidTransition, TrimtabError
 from trimtab.fleet import EngineResult
 from trimtab.spec import EngineGroupSpec
 from trimtab_manager.fleet.fan_out import fan_out
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """The comings and goings of one model."""
+    """The comings and goings of one model. What makes engines is done one after another: it counts what is there."""
 
     def __init__(self, fleet: ModelFleet) -> None:
         self._fleet = fleet
+        self._making = asyncio.Lock()
 
     async def start(self) -> OperationResult:
         """Bring up every engine that should be there, is not, and is not being replaced.
@@ -36,6 +37,10 @@ class Membership:
         Raises:
             TrimtabError: What failed, where nothing is replaced.
         """
+        async with self._making:
+            return await self._start()
+
+    async def _start(self) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         present = [slot for slot in fleet.slots.values() if slot.replica is not None]
@@ -54,6 +59,10 @@ class Membership:
             InvalidRequest: No such group, or it cannot be scaled.
             TrimtabError: A new engine did not come up; nothing changed.
         """
+        async with self._making:
+            return await self._scale(replicas, group)
+
+    async def _scale(self, replicas: int, group: str | None) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         if replicas < 0:
@@ -77,6 +86,10 @@ class Membership:
             InvalidAddress, InvalidRequest: It cannot be one.
             TrimtabError: It is not what the manager can work with; nothing changed.
         """
+        async with self._making:
+            return await self._attach(url, capacity, lifecycle=lifecycle)
+
+    async def _attach(self, url: str, capacity: float | None, *, lifecycle: bool) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         self._refuse_late_engines("adding an engine")
@@ -96,14 +109,18 @@ class Membership:
 
         Raises:
             UnknownBackend: No such engine.
+            InvalidTransition: It is just being started.
         """
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        rows = await self._leave([fleet.slot(engine)], "removal")
+        slot = fleet.slot(engine)
+        if slot.replica is None and self._making.locked() and not fleet.recovery.has(slot):
+            raise InvalidTransition(f"engine {engine} is being started: remove it when that is over")
+        rows = await self._leave([slot], "removal")
         return fleet.result("remove_engine", rows, began_s)
 
     async def end(self) -> OperationResult:
-        """Fence every engine, abort what they run, and stop them."""
+        """Fence every engine, and stop them: what they run has the grace of a stop to end."""
         fleet = self._fleet
         began_s = fleet.clock.now_s()
         leaving = fleet.publication.unpublish(list(fleet.slots.values()), "shutdown")
@@ -119,6 +136,7 @@ class Membership:
         rows = await fan_out(leaving, end, deadline_s=deadline_s, clock=fleet.clock)
         for replica in leaving:
             replica.gate.remove()
+        fleet.hold.lift()
         return fleet.result("shutdown", rows, began_s)
 
     async def _start_one(self, slot: Slot) -> EngineResult:

@@ -82,7 +82,13 @@ class ModelFleet:
         self.slots: dict[str, Slot] = {slot.id: slot for slot in _slots(model)}
         self.lock = FleetLock(pool.name, clock=clock)
         rule = HealthRule(settings.health_interval_s, settings.health_timeout_s, settings.health_failures)
-        self.monitor = Monitor(rule, self.on_death, events=self.events, clock=clock)
+        self.monitor = Monitor(
+            rule,
+            self.on_death,
+            is_paused=lambda: pool.statistics().server_paused,
+            events=self.events,
+            clock=clock,
+        )
         epoch = registry.topology.epoch
         self.hold = Hold(
             pool, self.monitor.suspensions, lambda: [each.gate for each in self.replicas], f"{model.name}-{epoch[:8]}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from trimtab.errors import TrimtabError
+from trimtab_manager.fleet.events import logger
 from trimtab_manager.fleet.replica import READY
 from trimtab_manager.fleet.suspension import Suspensions
 
@@ -61,16 +62,24 @@ class Monitor:
     Args:
         rule: The health detector's.
         on_death: Told at once, from the event loop, and once per engine; must not block.
+        is_paused: Whether somebody who talks to the router alone has the engines paused; asked when one is silent.
         events: The log.
         clock: The time.
     """
 
     def __init__(
-        self, rule: HealthRule, on_death: Callable[[Replica, Death], None], *, events: Events, clock: Clock
+        self,
+        rule: HealthRule,
+        on_death: Callable[[Replica, Death], None],
+        *,
+        is_paused: Callable[[], bool],
+        events: Events,
+        clock: Clock,
     ) -> None:
         self.suspensions = Suspensions()
         self._rule = rule
         self._on_death = on_death
+        self._is_paused = is_paused
         self._events = events
         self._clock = clock
         self._watches: dict[Replica, tuple[asyncio.Task[None], ...]] = {}
@@ -78,9 +87,12 @@ class Monitor:
     def watch(self, replica: Replica) -> None:
         """Watch an engine from now on."""
         detectors = (self._watch_health(replica), self._watch_process(replica))
-        self._watches[replica] = tuple(
+        tasks = tuple(
             asyncio.create_task(detector, name=f"trimtab-manager-watch-{replica.id}") for detector in detectors
         )
+        for task in tasks:
+            task.add_done_callback(_tell_of_a_bug)
+        self._watches[replica] = tasks
 
     def unwatch(self, replica: Replica) -> None:
         """Watch it no more: whatever ends from now on is meant to."""
@@ -132,7 +144,9 @@ class Monitor:
             seen = None if alive else "it says that it generates nothing"
         except TrimtabError as error:
             seen = str(error)
-        return seen if self._is_expected_to_answer(replica, stamp) else None
+        if seen is None or self._is_paused() or not self._is_expected_to_answer(replica, stamp):
+            return None
+        return seen
 
     def _is_expected_to_answer(self, replica: Replica, stamp: int) -> bool:
         suspensions = self.suspensions
@@ -141,3 +155,8 @@ class Monitor:
     def _report(self, replica: Replica, death: Death) -> None:
         if replica in self._watches:
             self._on_death(replica, death)
+
+
+def _tell_of_a_bug(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a detector failed, its engine is not watched any more", exc_info=error)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from trimtab_manager.fleet.replica import Replica, Slot
 
 
+SHORT_LIFE_S = 60.0
+"""A replacement that dies sooner was none: it counts as a failed try, so that nothing is started over and over."""
+
+
 class Recovery:
     """Replaces the dead engines of one model.
 
@@ -53,6 +57,8 @@ class Recovery:
         self._clock = clock
         self._events = events
         self._missing: set[Slot] = set()
+        self._failures: dict[Slot, int] = {}
+        self._born_s: dict[Slot, float] = {}
         self._killing: dict[Slot, asyncio.Task[None]] = {}
         self._replacing: dict[Slot, asyncio.Task[None]] = {}
         self._stands_down = False
@@ -72,17 +78,22 @@ class Recovery:
         task = asyncio.create_task(self._kill(slot, dead), name=f"trimtab-manager-kill-{slot.id}")
         self._killing[slot] = task
         task.add_done_callback(functools.partial(self._killed, slot))
+        lived_s = self._clock.now_s() - self._born_s.pop(slot, float("-inf"))
+        self._failures[slot] = self._failures.get(slot, 0) + 1 if lived_s < SHORT_LIFE_S else 0
         if self._is_enabled:
             self._missing.add(slot)
 
     def request(self, slot: Slot) -> None:
         """Fill an empty slot."""
+        self._failures[slot] = 0
         self._missing.add(slot)
         self._begin(slot)
 
     async def forget(self, slot: Slot) -> None:
         """Stop replacing an engine that is not wanted any more."""
         self._missing.discard(slot)
+        self._failures.pop(slot, None)
+        self._born_s.pop(slot, None)
         await self._cancel(slot)
         if (killing := self._killing.get(slot)) is not None:
             await asyncio.wait({killing})
@@ -123,28 +134,32 @@ class Recovery:
         self._events.info("dead engine is gone", engine=slot.id, generation=dead.generation)
 
     async def _replace_until_done(self, slot: Slot) -> None:
-        limit, backoff_s = self._settings.restart_limit, self._settings.restart_backoff_s
-        for attempt in range(1, limit + 1):
+        limit = self._settings.restart_limit
+        while (failures := self._failures.get(slot, 0)) < limit:
+            if failures:
+                await self._clock.sleep(self._settings.restart_backoff_s * 2 ** (failures - 1))
             try:
                 await self._replace(slot)
             except TrimtabError as error:
-                slot.absent = f"attempt {attempt} of {limit} to replace it failed: {error}"
+                self._failures[slot] = failures + 1
+                slot.absent = f"attempt {failures + 1} of {limit} to replace it failed: {error}"
                 self._events.warning(
                     "engine could not be replaced",
                     engine=slot.id,
                     generation=slot.generation,
-                    attempt=f"{attempt} of {limit}",
+                    attempt=f"{failures + 1} of {limit}",
                     error=str(error),
                 )
             else:
                 self._missing.discard(slot)
+                self._born_s[slot] = self._clock.now_s()
                 return
-            if attempt < limit:
-                await self._clock.sleep(backoff_s)
-                backoff_s *= 2
         self._missing.discard(slot)
         self._events.warning(
-            "engine is given up", engine=slot.id, why=slot.absent, next_step="remove it, or scale the model anew"
+            "engine is given up",
+            engine=slot.id,
+            why=slot.absent,
+            next_step="look why it dies; then activate the model again, or remove the engine",
         )
 
     async def _cancel(self, slot: Slot) -> None:

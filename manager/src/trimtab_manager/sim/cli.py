@@ -59,6 +59,12 @@ def _parse_faults(_context: click.Context, _parameter: click.Parameter, given: t
 @_option("--time-scale", "time_scale", "Real seconds per modelled second; 0 never waits.")
 @_option("--seed", "seed", "Seed of sampled output.")
 @_option("--keep-alive-s", "keep_alive_s", "Close idle connections after this time.")
+@click.option(
+    "--enable-memory-saver",
+    "memory_saver",
+    is_flag=True,
+    help="Really give memory back: die of a step without it, lose released weights.",
+)
 @click.option("--api-key", default=None, envvar="TRIMTAB_SIM_API_KEY", help="Require 'Authorization: Bearer KEY'.")
 @click.option(
     "--fault",

@@ -99,6 +99,7 @@ async def handle_server_info(request: web.Request) -> web.Response:
             "enable_weights_cpu_backup": False,
             "internal_states": [
                 {
+                    "startup_time": {name: engine.startup_time[name] for name in ("load_weight", "scheduler_e2e")},
                     "last_gen_throughput": throughput,
                     "effective_max_running_requests_per_dp": config.max_running_requests,
                     "memory_usage": {"token_capacity": config.max_total_tokens},

@@ -10,7 +10,7 @@ from trimtab.errors import TrimtabError
 from trimtab_manager.engine.errors import Ambiguous, ControlError, Refused, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from trimtab_manager.weights.rows import Row
 
@@ -29,24 +29,38 @@ async def fan_out(
     engine. Cancelled, it cancels what runs.
     """
     at_s = asyncio.get_running_loop().time() + deadline_s
+    tasks = {asyncio.ensure_future(_one(step, row, action, at_s)): row for row in rows if row.well}
+    if not tasks:
+        return
+    try:
+        # The calls' own deadlines come first and tell more; this one is for what has none.
+        _, late = await asyncio.wait(tasks, timeout=deadline_s + GAP_S)
+    except BaseException:
+        await _end(tasks)
+        raise
+    for task in late:
+        tasks[task].fail(step, "timeout", f"engine {tasks[task].id}: {step} was not over after {deadline_s:g} s")
+    await _end(late)
+    for task in tasks.keys() - late:
+        task.result()  # a mistake of ours, not an engine's failure
 
-    async def one(row: Row) -> None:
-        began = time.perf_counter()
-        try:
-            # The call's own deadline comes first and tells more; this one is for what has none.
-            await asyncio.wait_for(action(row, at_s), deadline_s + GAP_S)
-        except asyncio.TimeoutError:
-            row.fail(step, "timeout", f"engine {row.id}: {step} was not over after {deadline_s:g} s")
-        except Ambiguous as error:
-            row.fail(step, "timeout", str(error))
-        except TrimtabError as error:
-            row.fail(step, "error", str(error))
-        finally:
-            row.seconds[step] = row.seconds.get(step, 0.0) + time.perf_counter() - began
 
-    taking_part = [row for row in rows if row.well]
-    if taking_part:
-        await asyncio.gather(*(one(row) for row in taking_part))
+async def _one(step: str, row: Row, action: Callable[[Row, float], Awaitable[None]], at_s: float) -> None:
+    began = time.perf_counter()
+    try:
+        await action(row, at_s)
+    except Ambiguous as error:
+        row.fail(step, "timeout", str(error))
+    except TrimtabError as error:
+        row.fail(step, "error", str(error))
+    finally:
+        row.seconds[step] = row.seconds.get(step, 0.0) + time.perf_counter() - began
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def left_s(at_s: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trimtab_manager.launch.command import shown
-from trimtab_manager.launch.local.process import KILL, TERMINATE, GuardedProcess
+from trimtab_manager.launch.local.process import KILL, TERMINATE, WATCH, GuardedProcess
 from trimtab_manager.launch.types import Exit, StopError
 
 log = logging.getLogger(__name__)
@@ -66,10 +66,15 @@ class LocalEngine:
             "launcher": "local",
             "command": [shown(process.command) for process in self._processes],
             "pids": [process.pid for process in self._processes],
+            "parts": {str(pid): name for process in self._processes for pid, name in process.parts.items()},
             "guards": [process.guard_pid for process in self._processes],
             **self._facts,
             "logs": [str(process.log.path) for process in self._processes],
         }
+
+    def watch(self) -> None:
+        """From now on the end of any named part of the server, such as a scheduler, is the engine's end."""
+        self._order(WATCH)
 
     def exit(self) -> Exit | None:
         """How the first process that ended did."""

@@ -10,12 +10,14 @@ manager starts this program, which has one thread and imports next to nothing, a
   keeps the pipe open after the manager died, and since old kernels have no pidfd.
 * The engine has the guard as its parent-death signal, set between fork and exec of this one thread. So an engine does
   not outlive a guard that is killed itself.
-* When the engine's first process ends, the rest is killed: a server without its main process serves nobody.
+* When the engine's first process ends, the rest is killed: a server without its main process serves nobody. Once the
+  engine is ready that also holds for its schedulers and the like, whose end a main process may never notice.
 
 It runs as ``python -I -S guard.py MANAGER_PID COMMAND ...`` with stdin = orders, stdout = events, stderr = the
-engine's log, and the environment of the engine. Orders are bytes: ``T`` sends SIGTERM to the engine's first process
-(SGLang tells its children itself; a signal to all makes them crash first), ``K`` kills all. Events are lines:
-``start PID``, then ``end STATUS`` with the wait status. It exits when no process is left.
+engine's log, and the environment of the engine. Orders are bytes: ``W`` watches the named processes of a ready engine,
+``T`` sends SIGTERM to the engine's first process (SGLang tells its children itself; a signal to all makes them crash
+first), ``K`` kills all. Events are lines: ``start PID``, ``parts PID NAME ...`` once they are watched, maybe ``lost PID
+NAME``, then ``end STATUS`` with the wait status of the first process. It exits when no process is left.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+NAMED = "sglang::"
+"""How the processes of an SGLang server name themselves: ``sglang::scheduler_TP0``, ``sglang::detokenizer``."""
 FIRST_ROUND_MS = 10
 LAST_ROUND_MS = 1000
 """Between two rounds of SIGKILL, from and to: whoever forked meanwhile gets it in the next one. The rounds become rarer
@@ -120,7 +124,9 @@ class Guard:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
         self._killing = False
-        self._watch(manager)
+        self._manager = -1
+        self._named: dict[int, tuple[int, str]] = {}
+        self._watch_manager(manager)
         self._engine: int | None = None
         if not self._killing:
             self._engine = start(command)
@@ -139,10 +145,11 @@ class Guard:
             for file, _ in self._poll.poll(wait_ms):
                 self._on_ready(file)
 
-    def _watch(self, manager: int) -> None:
+    def _watch_manager(self, manager: int) -> None:
         """Watch the orders, the signals and the manager's end; the last by its pidfd, where the kernel has them."""
-        with contextlib.suppress(OSError):
-            self._poll.register(os.pidfd_open(manager), select.POLLIN)
+        with contextlib.suppress(OSError, AttributeError):
+            self._manager = os.pidfd_open(manager)
+            self._poll.register(self._manager, select.POLLIN)
         # If it is still the parent after that, the pidfd is its own and not that of a later process.
         self._killing = os.getppid() != manager
         self._poll.register(0, select.POLLIN)
@@ -151,14 +158,52 @@ class Guard:
     def _on_ready(self, file: int) -> None:
         if file == self._woken:
             os.read(file, 4096)
-            return
-        order = os.read(0, 4096) if file == 0 else b""
-        if b"T" in order and self._engine is not None:
+        elif file in (0, self._manager):
+            orders = os.read(0, 4096) if file == 0 else b""
+            for order in orders:
+                self._obey(order)
+            if not orders:  # the manager is gone; said once, and looked at no more
+                self._killing = True
+                self._poll.unregister(file)
+        elif file in self._named:  # and not let go by an order of this round
+            self._on_lost(*self._named[file])
+
+    def _obey(self, order: int) -> None:
+        if order == ord("W") and not self._killing:
+            self._watch_named()
+        elif order == ord("T") and self._engine is not None:
+            self._unwatch_named()  # in an orderly end they go first
             kill(self._engine, signal.SIGTERM)
-        if b"K" in order or not order:
+        elif order == ord("K"):
             self._killing = True
-        if not order:  # the manager is gone; said once, and looked at no more
+
+    def _watch_named(self) -> None:
+        """Have the end of every process that calls itself ``sglang::something`` wake the poll."""
+        watched = {pid for pid, _ in self._named.values()}
+        for pid in set(descendants(os.getpid())) - watched:
+            with contextlib.suppress(OSError, AttributeError):
+                file = os.pidfd_open(pid)
+                # The name is read after the pidfd was taken, so it is that process's.
+                with open(f"/proc/{pid}/cmdline", "rb") as title:  # noqa: PTH123  # as above
+                    name = title.read(200).split(b"\0")[0].strip().decode(errors="replace")
+                if name.startswith(NAMED):
+                    self._named[file] = (pid, name.split()[0])
+                    self._poll.register(file, select.POLLIN)
+                else:
+                    os.close(file)
+        self._tell(" ".join(["parts", *(f"{pid} {name}" for pid, name in self._named.values())]))
+
+    def _unwatch_named(self) -> None:
+        for file in self._named:
             self._poll.unregister(file)
+            os.close(file)
+        self._named = {}
+
+    def _on_lost(self, pid: int, name: str) -> None:
+        self._unwatch_named()
+        if self._engine is not None and not self._killing:
+            self._tell(f"lost {pid} {name}")
+            self._killing = True
 
     def _on_term(self, *_: object) -> None:
         self._killing = True

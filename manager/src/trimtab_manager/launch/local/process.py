@@ -17,6 +17,7 @@ from trimtab_manager.launch.local.orphans import kill_marked
 from trimtab_manager.launch.types import Exit
 
 _GUARD = Path(__file__).with_name("guard.py")
+WATCH = b"W"
 TERMINATE = b"T"
 KILL = b"K"
 
@@ -45,6 +46,8 @@ class GuardedProcess:
         self.command = tuple(command)
         self.log = log
         self.pid: int | None = None
+        self.parts: Mapping[int, str] = {}
+        """The named processes of a ready engine, whose end is its end."""
         self.exit: Exit | None = None
         self.ended = asyncio.Event()
         """The first process ended; others may be left for a moment."""
@@ -53,6 +56,7 @@ class GuardedProcess:
         self._marks = marks
         self._loop = asyncio.get_running_loop()
         self._unread = b""
+        self._reaped = False
         # No code runs between fork and exec of this process, which may have threads: -I and -S keep the guard small.
         self._guard = subprocess.Popen(  # noqa: S603  # no shell; the command is the operator's own
             [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command],
@@ -72,7 +76,7 @@ class GuardedProcess:
         self._loop.add_reader(self._events.fileno(), self._read)
 
     def order(self, order: bytes) -> None:
-        """``TERMINATE`` its first process, or ``KILL`` all; nothing happens if it ended."""
+        """``WATCH`` the parts of a ready engine, ``TERMINATE`` its first process, or ``KILL`` all."""
         if not self._orders.closed:
             with suppress(BrokenPipeError):
                 self._orders.write(order)
@@ -106,8 +110,17 @@ class GuardedProcess:
         event, _, value = line.partition(" ")
         if event == "start":
             self.pid = int(value)
+        elif event == "parts":
+            words = value.split()
+            self.parts = dict(zip(map(int, words[::2]), words[1::2], strict=True))
+        elif event == "lost":
+            pid, _, name = value.partition(" ")
+            self._set_exit(Exit(name, pid=int(pid), evidence=self.log.tail(EVIDENCE_LINES)))
         elif event == "end":
-            self._set_exit(os.waitstatus_to_exitcode(int(value)))
+            self._reaped = True
+            code = os.waitstatus_to_exitcode(int(value))
+            how = {"code": code} if code >= 0 else {"signal": _signal_name(-code)}
+            self._set_exit(Exit(self.what, pid=self.pid, evidence=self.log.tail(EVIDENCE_LINES), **how))
 
     def _on_guard_end(self) -> None:
         """The guard closed its events, which only its own end does."""
@@ -115,28 +128,24 @@ class GuardedProcess:
         self._events.close()
         self._orders.close()
         code = self._guard.wait()
-        if self.exit is None:
-            # Somebody killed the guard. The engine's first process goes with it; others have to be looked for.
-            self._set_exit(None, f"its guard (pid {self._guard.pid}) ended with {code}\n")
-            self._sweep()
-        else:
+        if self._reaped:
             self.gone.set()
+            return
+        # Somebody killed the guard. The engine's first process goes with it; others have to be looked for.
+        evidence = f"its guard (pid {self._guard.pid}) ended with {code}\n{self.log.tail(EVIDENCE_LINES - 1)}"
+        self._set_exit(Exit(self.what, pid=self.pid, evidence=evidence))
+        self._sweep()
 
     def _sweep(self) -> None:
         """Kill what the marks find, until they find nothing."""
         sweep = self._loop.run_in_executor(None, lambda: kill_marked(self._marks))
         sweep.add_done_callback(lambda done: self._sweep() if done.result() else self.gone.set())
 
-    def _set_exit(self, code: int | None, note: str = "") -> None:
-        killed = code is not None and code < 0
-        self.exit = Exit(
-            self.what,
-            pid=self.pid,
-            code=None if killed else code,
-            signal=_signal_name(-code) if code is not None and killed else None,
-            evidence=note + self.log.tail(EVIDENCE_LINES),
-        )
-        self.ended.set()
+    def _set_exit(self, ended: Exit) -> None:
+        """The first end counts: what follows is the guard's doing."""
+        if self.exit is None:
+            self.exit = ended
+            self.ended.set()
 
 
 def _signal_name(number: int) -> str:
