@@ -11,6 +11,7 @@ import pytest
 from tests.manager.engine.scripted import CUT, HOLD, scripted_control
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
+from trimtab import InvalidRequest
 from trimtab_manager.engine.client import OLD_LOADS, EngineClient, Paths
 from trimtab_manager.engine.errors import Ambiguous, Deadline, Malformed, Refused, Unreachable
 from trimtab_manager.sim import Fault, SimConfig, running_engine
@@ -286,3 +287,22 @@ async def test_a_closed_client_sends_nothing_any_more(scripted: ScriptedControl)
     with pytest.raises(Unreachable, match=r"engine policy/0: .* let go of this incarnation"):
         await client.resume()
     assert scripted.asked == []
+
+
+async def test_the_client_of_a_static_model_refuses_updates() -> None:
+    """Whoever asks, and whichever kind: nothing is sent."""
+    async with running_engine(SimConfig(time_scale=0)) as server:
+        client = EngineClient(server.url, engine="genrm/0", static=True)
+        updates = (
+            client.update_from_disk("sim://weights/7", "7", flush=True),
+            client.update_version("7"),
+            client.begin_weight_update(),
+            client.end_weight_update(),
+            client.update_from_tensor(["x"], "7", flush=True),
+            client.destroy_group("g"),
+        )
+        for update in updates:
+            with pytest.raises(InvalidRequest, match=r"engine genrm/0 serves a static model: POST /.* was not sent"):
+                await update
+        assert (await client.model_info()).weight_version == "default"
+        await client.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
 import socket
@@ -144,17 +143,17 @@ def test_blocks_lie_outside_the_ephemeral_range(monkeypatch: pytest.MonkeyPatch)
 async def test_b92_a_leftover_of_our_run_is_ended(
     make_launcher: MakeLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds a port of the only block: its group is killed, and the block taken."""
-    ports = some_blocks(1)
+    """It holds a port of the last free block: its group is killed, and the block taken."""
+    ports = some_blocks(2)
     launcher = make_launcher(run_id="b92", ports=ports)
-    with listener(ports[3], {"TRIMTAB_RUN_ID": "b92", "TRIMTAB_MANAGER": "1:1"}) as orphan:
-        caplog.set_level(logging.WARNING)
-        # The scan before the first launch would end it too; this is about one that is found by its port.
-        launcher._has_leftovers = False
-        engine = await launcher.launch(request())
+    # The first launch looks for leftovers itself; this is about one that is found by its port.
+    first = await launcher.launch(request())
+    block = ports[:16] if first.url.endswith(str(ports[16])) else ports[16:]
+    with listener(block[3], {"TRIMTAB_RUN_ID": "b92", "TRIMTAB_MANAGER": "1:1"}) as orphan:
+        engine = await launcher.launch(request(engine_id="policy/1"))
         assert orphan.wait(2) == -9
-    assert engine.url.endswith(str(ports[0]))
-    assert f"port {ports[3]} is in use by pid {orphan.pid} (" in caplog.text
+    assert engine.url.endswith(str(block[0]))
+    assert f"port {block[3]} is in use by pid {orphan.pid} (" in caplog.text
     assert "a leftover of this run; it is ended" in caplog.text
 
 
@@ -175,14 +174,12 @@ async def test_b92_a_stranger_is_avoided_and_named(
 @pytest.mark.slow
 async def test_b18_leftovers_of_the_run_are_ended_before_the_first_launch(make_launcher: MakeLauncher) -> None:
     """Only those: not another run's, not those of a manager of the same run that lives."""
-    ports = some_blocks(3)
+    ports = some_blocks(2)
+    engine = await make_launcher(run_id="b18").launch(request())
     with (
         listener(ports[0], {"TRIMTAB_RUN_ID": "b18", "TRIMTAB_MANAGER": "1:1"}) as orphan,
         listener(ports[16], {"TRIMTAB_RUN_ID": "another", "TRIMTAB_MANAGER": "1:1"}) as foreign,
     ):
-        other = make_launcher(run_id="b18")
-        other._has_leftovers = False
-        engine = await other.launch(request())
         await make_launcher(run_id="b18").launch(request(engine_id="policy/1"))
         assert orphan.wait(2) == -9
         assert foreign.poll() is None

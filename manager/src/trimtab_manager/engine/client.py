@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from trimtab.errors import InvalidRequest
 from trimtab_manager.engine import wire
 from trimtab_manager.engine.errors import Malformed, Refused
 from trimtab_manager.engine.transport import OK, Transport
@@ -55,6 +56,8 @@ class EngineClient:
         api_key: Its (admin) key, if it wants one.
         timeout_s: Deadline of a call that names none of its own.
         paths: Where it says what; those of current servers until a probe has found others.
+        static: Whether its weights never change: then every call that would change them, or their label, is refused
+            with ``InvalidRequest`` and not sent.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class EngineClient:
         api_key: str | None = None,
         timeout_s: float = 30.0,
         paths: Paths | None = None,
+        static: bool = False,
     ) -> None:
         self.transport = Transport(url, engine=engine or url, api_key=api_key)
         self.timeout_s = timeout_s
         self.paths = paths or Paths()
+        self.static = static
 
     @property
     def url(self) -> str:
@@ -314,6 +319,8 @@ class EngineClient:
     async def _change(self, path: str, body: Mapping[str, Any], timeout_s: float | None) -> None:
         """A call whose answer has ``success``; false under a status of 200 is a refusal all the same."""
         call = f"POST {path}"
+        if self.static:
+            raise InvalidRequest(f"engine {self.engine} serves a static model: {call} is refused, and was not sent")
         text = await self._post(path, body, timeout_s)
         answer = self.transport.json(call, text)
         if not isinstance(answer, dict) or answer.get("success") is not True:

@@ -177,7 +177,13 @@ class Candidates:
 
     async def _meet(self, slot: Slot, generation: int, handle: EngineHandle) -> Replica:
         settings, is_ours = self._settings, slot.group.lifecycle
-        client = EngineClient(handle.url, engine=slot.id, api_key=self._api_key, timeout_s=settings.control_timeout_s)
+        client = EngineClient(
+            handle.url,
+            engine=slot.id,
+            api_key=self._api_key,
+            timeout_s=settings.control_timeout_s,
+            static=not self._model.needs_weight_update,
+        )
         try:
             capabilities = await probe(client, routing_only=not is_ours)
         except BaseException:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trimtab_manager.fleet.catch_up import Resync
     from trimtab_manager.fleet.registry import Topology
     from trimtab_manager.launch.types import Launcher
-    from trimtab_manager.weights import Source
+    from trimtab_manager.weights import Progress, Running, Source
 
 PAUSE_MODES: tuple[PauseMode, ...] = ("abort", "in_place", "retract")
 FLUSH_POLICIES: tuple[FlushPolicy, ...] = ("flush", "keep")
@@ -259,17 +259,42 @@ class InferenceManager:
         *,
         role: str,
         model: str | None = None,
+        running: Running | None = None,
         flush: FlushPolicy = "flush",
         checksums: bool = False,
         epoch: int | None = None,
+        update_id: str | None = None,
     ) -> OperationResult:
-        """Replace the weights of a model's engines, from any source. Raises what ``WeightUpdates.update`` does."""
+        """Replace the weights of a model's engines, from any source.
+
+        Arguments, result and errors are those of ``WeightUpdates.update``.
+        """
         served = self._of(role, model)
 
         async def update() -> OperationResult:
-            return await served.updates.update(source, version, flush=flush, checksums=checksums, epoch=epoch)
+            return await served.updates.update(
+                source,
+                version,
+                running=running,
+                flush=flush,
+                checksums=checksums,
+                epoch=epoch,
+                update_id=update_id,
+            )
 
         return await served.flights.run(("update", object()), update)
+
+    def update_progress(self, role: str, model: str | None = None) -> Progress | None:
+        """How the update of a model that runs now stands; None: none does."""
+        return self._of(role, model).updates.progress
+
+    def cancel_update(self, role: str, model: str | None = None, *, update_id: str) -> None:
+        """Break an update off. Whoever asked for it gets ``UpdateCancelled`` once the engines are in order.
+
+        Raises:
+            UnknownUpdate: No update of that id runs.
+        """
+        self._of(role, model).updates.cancel(update_id)
 
     # How.
 

@@ -1,6 +1,7 @@
 """Replacing the weights of a model's engines while it serves."""
 
 from trimtab_manager.weights.deadlines import UpdateDeadlines
+from trimtab_manager.weights.drain import Running
 from trimtab_manager.weights.errors import UpdateCancelled, UpdateFailed
 from trimtab_manager.weights.manifest import Manifest, TensorSpec, read_manifest
 from trimtab_manager.weights.plan import FlushPolicy
@@ -16,6 +17,7 @@ __all__ = [
     "Manifest",
     "Member",
     "Progress",
+    "Running",
     "Source",
     "TensorSpec",
     "Tensors",

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trimtab_manager.launch.addresses import advertised_address, is_wildcard, url_of
 from trimtab_manager.launch.command import SIM_KEY_VARIABLE, Place, server_command, shown
@@ -23,8 +22,9 @@ from trimtab_manager.launch.keys import flag_name, key_file, secrets_of
 from trimtab_manager.launch.local.engine import LocalEngine
 from trimtab_manager.launch.local.gpu_pool import GpuPool
 from trimtab_manager.launch.local.guard import descendants
+from trimtab_manager.launch.local.leftovers import Leftovers
 from trimtab_manager.launch.local.logs import LogFile, log_path
-from trimtab_manager.launch.local.orphans import is_orphan, kill_group, kill_orphans, marks, owners
+from trimtab_manager.launch.local.orphans import marks, owners
 from trimtab_manager.launch.local.ports import PORTS, PortAllocator, PortBlock
 from trimtab_manager.launch.local.process import GuardedProcess
 from trimtab_manager.launch.startup import PROGRESS_INTERVAL_S, NotReady, log_progress, wait_ready
@@ -95,18 +95,17 @@ class LocalLauncher:
         self._progress = progress
         self._progress_interval_s = progress_interval_s
         self._stop_grace_s = stop_grace_s
-        self._ports = PortAllocator(within=ports, on_taken=self._free_of_orphans)
+        self._leftovers = Leftovers(self._run_id, are_possible=run_id is not None)
+        self._ports = PortAllocator(within=ports, on_taken=self._leftovers.free)
         self._gpus = GpuPool(node_gpus())
         self._engines: set[LocalEngine] = set()
         # One at a time: a block holds a descriptor per port until its engine is started.
         self._starting = asyncio.Lock()
-        self._clean: asyncio.Future[Any] | None = None
-        self._has_leftovers = run_id is not None
         self._closed = False
 
     async def launch(self, request: LaunchRequest) -> LocalEngine:
         """See :class:`~trimtab_manager.launch.types.Launcher`."""
-        await self._end_leftovers()
+        await self._leftovers.end()
         failure: Failure | None = None
         ends_s = time.monotonic() + request.deadline_s
         for attempt in range(1, PORT_ATTEMPTS + 1):
@@ -281,27 +280,6 @@ class LocalLauncher:
                 block.release()
             raise
         return blocks
-
-    async def _end_leftovers(self) -> None:
-        """Once, before the first launch."""
-        if self._has_leftovers and self._clean is None:
-            self._clean = asyncio.get_running_loop().run_in_executor(None, kill_orphans, self._run_id)
-        if self._clean is not None:
-            await asyncio.shield(self._clean)
-
-    def _free_of_orphans(self, ports: Sequence[int]) -> bool:
-        """End orphans of this run that have one of these ports, and name everybody else; whether any was ended."""
-        ended = False
-        for port, owner in owners(ports).items():
-            if owner is None:
-                log.warning("port %d is in use by a process that cannot be seen from here; it is left alone", port)
-            elif is_orphan(owner.environment, self._run_id):
-                log.warning("port %d is in use by %s, a leftover of this run; it is ended", port, owner)
-                kill_group(owner.pid, self._run_id)
-                ended = True
-            else:
-                log.warning("port %d is in use by %s; another block is taken", port, owner)
-        return ended
 
 
 def _stranger(port: int, guard: int) -> str | None:
