@@ -54,7 +54,7 @@ class Random(Counting):
 class PowerOfTwo(Counting):
     """The one of two random engines with fewer open requests.
 
-    ``power_of_two`` of smg compares loads that it polls, and does worse: see the comparison over HTTP.
+    ``power_of_two`` of smg is less even than this: see the comparison over HTTP.
     """
 
     def choose(self, call: Call, now_s: float) -> int:
