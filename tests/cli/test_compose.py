@@ -11,21 +11,23 @@ from tests.spec.samples import group, model, role
 from trimtab.cli.compose import gateway_config
 from trimtab.spec import AdapterSpec, ConfigError, FleetSpec, PoolSpec, RoutingSpec
 
-POOL: dict[str, Any] = {
-    "session_ttl_s": 60,
-    "session_cap": 9,
-    "max_concurrent": 8,
-    "queue_size": 7,
-    "queue_timeout_s": 6,
-    "versioned": True,
+WORDS = {
     "on_ambiguous": "resolve",
     "on_drain_timeout": "report",
-    "sender_ttl_s": 5,
-    "min_ready_engines": 4,
     "recovery": "restart",
-    "unhealthy_budget_s": 3,
     "on_unhealthy": "fail_pool",
 }
+
+
+def other(field: dataclasses.Field[Any]) -> Any:
+    """A value of a knob that is not its default."""
+    default: Any = field.default
+    if isinstance(default, bool):
+        return not default
+    return WORDS[field.name] if isinstance(default, str) else (default or 0) + 1
+
+
+POOL = {field.name: other(field) for field in dataclasses.fields(PoolSpec)}
 ADAPTER: dict[str, Any] = {
     "adapter": "genrm",
     "sampling_defaults": {"temperature": 0.5},
@@ -41,11 +43,11 @@ ROUTING: dict[str, Any] = {
 
 def test_every_knob_arrives() -> None:
     """None of a pool, of an adapter or of routing is left at its default; the pools are empty."""
-    for kind, values in ((PoolSpec, POOL), (AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
+    for kind, values in ((AdapterSpec, ADAPTER), (RoutingSpec, ROUTING)):
         assert {field.name for field in dataclasses.fields(kind)} == set(values)
     policy = model("policy", weight_source="trainer", **POOL, **ADAPTER)
-    other = model("other")
-    spec = role(policy, other, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
+    plain = model("other")
+    spec = role(policy, plain, routing=RoutingSpec(**ROUTING), expose_engine_urls=False)
     config = gateway_config(FleetSpec((spec,), gateway={"port": 9000}), host="127.0.0.2")
     assert (config.port, config.host) == (9000, "127.0.0.2")
     (served,) = config.roles

@@ -60,12 +60,12 @@ class Lifecycle:
         began_s = fleet.clock.now_s()
         async with fleet.lock.held("resume"):
             self._refuse("sleeping", "a resume")
-            rows = await self._control(lambda replica: replica.engine.resume(), fleet.settings.pause_deadline_s)
-            # Whoever did not say that it goes on may be paused, and must not be in routing.
-            silent = {row.engine: row.error for row in rows if row.status in ("error", "timeout")}
-            for replica in fleet.replicas:
-                if replica.id in silent:
-                    replica.engine.quarantine(f"it did not go on: {silent[replica.id]}")
+            # Whoever does not say that it goes on may be paused, and must not be in routing.
+            rows = await self._control(
+                lambda replica: replica.engine.resume(),
+                fleet.settings.pause_deadline_s,
+                is_lost=lambda _: True,
+            )
             fleet.hold.lift()
             fleet.events.info("model goes on")
         return fleet.result("resume", rows, began_s)
@@ -163,7 +163,8 @@ class Lifecycle:
 
             # The engine's own limits are the deadlines of its steps; this one is for what has none.
             deadline_s = 2 * fleet.settings.wake_deadline_s + fleet.settings.transfer_deadline_s
-            rows = await self._control(wake, deadline_s)
+            # One that fails without its memory waits for weights, which an update brings; one that has it all does not.
+            rows = await self._control(wake, deadline_s, is_lost=lambda replica: not replica.engine.control.released)
             if fleet.hold.kind is not None and self._is_awake(rows):
                 fleet.hold.lift()
                 fleet.recovery.stand_to()
@@ -196,8 +197,18 @@ class Lifecycle:
     async def _rows(self, replicas: Sequence[Replica], call: Call, deadline_s: float) -> tuple[EngineResult, ...]:
         return await fan_out(replicas, call, deadline_s=deadline_s, clock=self._fleet.clock)
 
-    async def _control(self, call: Call, deadline_s: float) -> tuple[EngineResult, ...]:
-        """A call on every engine that the manager may act on. One that ends in a state that nobody knows has left."""
+    async def _control(
+        self, call: Call, deadline_s: float, *, is_lost: Callable[[Replica], bool] = lambda _: False
+    ) -> tuple[EngineResult, ...]:
+        """A call on every engine that the manager may act on.
+
+        Args:
+            call: What to do.
+            deadline_s: For each.
+            is_lost: Whether an engine that failed is to be given up, where its own state machine has not done so.
+
+        An engine that is late is given up in any case: the call may yet have its effect, when nobody expects it.
+        """
         replicas = self._fleet.replicas
         ours = [replica for replica in replicas if replica.is_ours]
         foreign = [
@@ -205,4 +216,8 @@ class Lifecycle:
             for each in replicas
             if not each.is_ours
         ]
-        return (*await self._rows(ours, call, deadline_s), *foreign)
+        rows = await self._rows(ours, call, deadline_s)
+        for replica, row in zip(ours, rows, strict=True):
+            if row.status == "timeout" or (row.status == "error" and is_lost(replica)):
+                replica.engine.quarantine(row.error or row.status)
+        return (*rows, *foreign)
