@@ -54,7 +54,7 @@ class Load:
 
     async def ask(self, session: str) -> Answer:
         """One generation."""
-        headers = {"x-trimtab-session": session}
+        headers = {"x-trimtab-session": session, "x-trimtab-wait": "60"}
         async with self.http.post(f"{self.url}/generate", json=greedy(PROBE, 8), headers=headers) as answer:
             document = await answer.json()
             engine = answer.headers.get("x-trimtab-backend")
