@@ -74,7 +74,7 @@ class Load:
         """What discovery says, by engine."""
         async with self.http.get(f"{self.url}/engines") as answer:
             document = await answer.json()
-        return {engine["id"]: engine for engine in document["models"]["tiny"]["engines"]}
+        return {engine["engine_id"]: engine for engine in document["models"]["tiny"]["engines"]}
 
 
 def example(installation: Installation, tmp_path: Path) -> Path:

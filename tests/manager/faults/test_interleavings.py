@@ -102,9 +102,7 @@ class Interleavings:
     async def update(self) -> None:
         """New weights from disk."""
         self.version += 1
-        await self.fleet.manager.update_from_disk(
-            "rollout", path=f"sim://weights/{self.version}", version=self.version
-        )
+        await self.fleet.manager.update_from_disk("rollout", path=f"sim://weights/{self.version}", version=self.version)
 
     async def abort(self) -> None:
         """Somebody aborts everything on one engine, past the manager."""

@@ -90,7 +90,7 @@ class Processes:
         return 0 if found is None else found.generation
 
     def pids(self, incarnation: str | None = None) -> list[int]:
-        """Living processes of the launcher, their guards left out, or those of an incarnation such as ``policy/1#2``."""
+        """Living processes of the launcher, guards left out; or those of an incarnation such as ``policy/1#2``."""
         wanted = {f"TRIMTAB_RUN_ID={self.run_id}".encode()}
         if incarnation is not None:
             wanted.add(f"TRIMTAB_ENGINE={incarnation}".encode())
