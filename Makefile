@@ -99,6 +99,7 @@ bench-smoke: dev ## Every bench once, to see that it runs
 	$(BIN)/python -m benches.update --smoke
 	$(BIN)/python -m benches.gateway --smoke
 	$(BIN)/python -m benches.balance --smoke
+	$(BIN)/python -m benches.balance.http --smoke
 
 bench-lease: dev ## Lease API against a FastAPI router of the same function, in a venv of its own
 	$(BIN)/python -m benches.lease --write
@@ -109,8 +110,9 @@ bench-update: dev ## What an update of weights takes beyond the time of the engi
 bench-gateway: dev ## CPU per request beside haproxy, nginx and the LLM routers (needs haproxy, nginx-light, wrk)
 	$(BIN)/python -m benches.gateway --write
 
-bench-balance: dev ## What routing does to rollouts, beside the policies of its peers, in simulation
+bench-balance: dev ## What routing does to rollouts, beside the policies of its peers: simulated, and over HTTP
 	$(BIN)/python -m benches.balance --write
+	$(BIN)/python -m benches.balance.http --write
 
 wheel: dev ## Build the three wheels into dist/ and smoke-test them in a clean venv
 	.ci/wheels $(PYTHON)

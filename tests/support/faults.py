@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trimtab import Pool
     from trimtab_manager.sim import SimEngine
 
-SLOW_S = 0.15
+SLOW_S = 0.1
 
 FAULTS: Mapping[str, Callable[[str], Fault]] = {
     "kill": lambda path: Fault(kind="crash", path=path),

@@ -116,7 +116,11 @@ class Sticky(Counting):
         raise NotImplementedError
 
     def close(self, session: str) -> None:
-        """Forget the pin."""
+        """Forget it."""
+        self.unpin_session(session)
+
+    def unpin_session(self, session: str) -> None:
+        """Forget its pin."""
         replica = self.pins.pop(session, None)
         if replica is not None:
             self.sessions[replica] -= 1
@@ -124,7 +128,7 @@ class Sticky(Counting):
     def unpin(self, replica: int) -> None:
         """Forget every pin to a replica."""
         for session in [session for session, pin in self.pins.items() if pin == replica]:
-            self.close(session)
+            self.unpin_session(session)
 
     def lost(self, replica: int) -> None:
         """Its sessions go elsewhere with their next turn, and stay there."""

@@ -34,7 +34,7 @@ class Contender:
 
 OFF = "routing off"
 TRIMTAB = "trimtab"
-PROPOSED = "idle 1/2 + spill"
+PROPOSED = "spill"
 
 CONTENDERS: dict[str, Contender] = {
     OFF: Contender(plain.RoutingOff, "off", "each task id, with its samples, on one engine in turn"),
@@ -58,7 +58,15 @@ CONTENDERS: dict[str, Contender] = {
     "idle 1/4": Contender(
         partial(variants.Selection, idle_weight=0.25), "variant", "an idle session counts 1/4", everywhere=False
     ),
-    "idle 1/2": Contender(partial(variants.Selection, idle_weight=0.5), "variant", "an idle session counts 1/2"),
+    "idle 1/2": Contender(
+        partial(variants.Selection, idle_weight=0.5), "variant", "an idle session counts 1/2", everywhere=False
+    ),
+    "idle 1/2, not closed": Contender(
+        partial(variants.Selection, idle_weight=0.5, forgets=False),
+        "variant",
+        "the same, where nobody says that a session is over",
+        everywhere=False,
+    ),
     "idle 1": Contender(partial(variants.Selection, idle_weight=1.0), "variant", "counts as one", everywhere=False),
     "tokens": Contender(
         variants.TokenLoad, "variant", "load is the tokens of the contexts of all sessions", everywhere=False
@@ -69,9 +77,20 @@ CONTENDERS: dict[str, Contender] = {
     "tokens served": Contender(
         variants.TokensServed, "variant", "fewest output tokens so far per capacity", everywhere=False
     ),
-    "spill": Contender(partial(variants.Spill, idle_weight=0.0), "variant", "idle sessions may leave crowded engines"),
-    PROPOSED: Contender(variants.Spill, "variant", "both"),
-    "idle 1/2 + spill + rebind": Contender(
+    PROPOSED: Contender(
+        variants.Spill, "variant", "idle sessions may leave crowded engines (2 x, 4 calls, 32k tokens)"
+    ),
+    "spill, not closed": Contender(
+        partial(variants.Spill, forgets=False),
+        "variant",
+        "the same, where nobody says that a session is over",
+        everywhere=False,
+    ),
+    "spill, any context": Contender(
+        partial(variants.Spill, max_context_tokens=1_000_000), "variant", "whatever their contexts", everywhere=False
+    ),
+    "spill, idle 1/2": Contender(partial(variants.Spill, idle_weight=0.5), "variant", "both"),
+    "spill, rebind": Contender(
         partial(variants.Spill, rebind_on_publish=True), "variant", "and pins chosen anew with new weights"
     ),
 }

@@ -21,7 +21,8 @@ _MINUTE_S = 60.0
 class Selection(Sticky):
     """Least ``load / capacity``, then least ``(sessions + 1) / capacity``, then least recently chosen.
 
-    ``load`` is ``open + after + idle_weight * idle sessions``.
+    ``load`` is ``open + after + idle_weight * idle sessions``. Without ``forgets`` sessions that are over stay, as they
+    do in a gateway whose clients never say so, until their TTL.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class Selection(Sticky):
         idle_weight: float = 0.0,
         after: int = 1,
         rebind_on_publish: bool = False,
+        forgets: bool = True,
     ) -> None:
         super().__init__(capacities, rng)
+        self._forgets = forgets
         self._idle_weight = idle_weight
         self._after = after
         self._rebind = rebind_on_publish
@@ -68,6 +71,11 @@ class Selection(Sticky):
         idle = self.sessions[replica] - self.open[replica]
         return self.open[replica] + self._after + self._idle_weight * max(idle, 0)
 
+    def close(self, session: str) -> None:
+        """The caller says that it is over."""
+        if self._forgets:
+            self.unpin_session(session)
+
     def back(self, replica: int) -> None:
         """A new incarnation was never chosen."""
         super().back(replica)
@@ -77,7 +85,7 @@ class Selection(Sticky):
         """Choose every pin anew, where that is the rule."""
         if self._rebind:
             for session in list(self.pins):
-                self.close(session)
+                self.unpin_session(session)
 
 
 class TokenLoad(Selection):
@@ -110,12 +118,12 @@ class TokenLoad(Selection):
         else:
             self._contexts.pop(call.session, None)
 
-    def close(self, session: str) -> None:
-        """Its context is of no use any more."""
+    def unpin_session(self, session: str) -> None:
+        """Its context is of no use there any more."""
         replica = self.pins.get(session)
         if replica is not None:
             self._idle_tokens[replica] -= self._contexts.pop(session, 0)
-        super().close(session)
+        super().unpin_session(session)
 
     def load(self, call: Call, replica: int) -> float:
         """Tokens there, and those of the call."""
@@ -152,14 +160,15 @@ class Spill(Selection):
         capacities: Sequence[float],
         rng: random.Random,
         *,
-        idle_weight: float = 0.5,
+        idle_weight: float = 0.0,
         ratio: float = 2.0,
-        margin: int = 3,
+        margin: int = 4,
         max_context_tokens: int = 32_768,
         per_minute: int = 60,
         rebind_on_publish: bool = False,
+        forgets: bool = True,
     ) -> None:
-        super().__init__(capacities, rng, idle_weight=idle_weight, rebind_on_publish=rebind_on_publish)
+        super().__init__(capacities, rng, idle_weight=idle_weight, rebind_on_publish=rebind_on_publish, forgets=forgets)
         self._ratio = ratio
         self._margin = margin
         self._max_context = max_context_tokens
@@ -179,7 +188,7 @@ class Spill(Selection):
                 and self._may_move(now_s)
             ):
                 self._moved += 1
-                self.close(call.session)
+                self.unpin_session(call.session)
         return super().choose(call, now_s)
 
     def _may_move(self, now_s: float) -> bool:

@@ -123,7 +123,7 @@ def test_idle_sessions_count() -> None:
 
 def test_spill_moves_a_session_once() -> None:
     """From a crowded engine to an empty one, and not when its context is long, nor back."""
-    policy = variants.Spill((1.0, 1.0), random.Random(0), idle_weight=0.0, ratio=2.0, margin=3)
+    policy = variants.Spill((1.0, 1.0), random.Random(0), ratio=2.0, margin=3)
     policy.lost(1)
     made = [call(f"s{number}") for number in range(6)]
     for one in made:
@@ -138,7 +138,7 @@ def test_spill_moves_a_session_once() -> None:
 
 def test_spill_is_rate_limited() -> None:
     """No more than so many sessions a minute."""
-    policy = variants.Spill((1.0, 1.0), random.Random(0), idle_weight=0.0, per_minute=1)
+    policy = variants.Spill((1.0, 1.0), random.Random(0), per_minute=1)
     policy.lost(1)
     made = [call(f"s{number}") for number in range(10)]
     for one in made:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trimtab_manager.sim import SimEngine
 
 CONFIG = SimConfig(model_path="sim://weights/1", time_scale=0.05, max_running_requests=8, weight_load_s=0.2)
-STEP_S, DRAIN_S = 0.6, 3.0
+STEP_S, DRAIN_S = 1.0, 3.0
 DEADLINES = UpdateDeadlines(
     drain_s=DRAIN_S,
     idle_s=STEP_S,

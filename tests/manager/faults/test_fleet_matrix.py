@@ -32,8 +32,8 @@ VICTIM = "policy/1"
 SURVIVORS = {"policy/0", "policy/2"}
 SETTINGS = replace(
     QUICK,
-    control_timeout_s=0.5,
-    pause_deadline_s=0.5,
+    control_timeout_s=1,
+    pause_deadline_s=1.5,
     drain_deadline_s=2,
     flush_deadline_s=0.5,
     release_deadline_s=0.5,

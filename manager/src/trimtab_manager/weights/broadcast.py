@@ -100,7 +100,10 @@ class Broadcaster:
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
         with socket.socket(family) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", self._port))
+            try:
+                listener.bind((self._address, self._port))
+            except OSError:  # an address that only others know this host by
+                listener.bind(("", self._port))
             self._port = listener.getsockname()[1]
             listener.listen(self._world + 16)
             self._opened_s = time.monotonic()

@@ -1,8 +1,9 @@
 """Whether an engine itself says that nothing runs and nothing waits.
 
 The router's count is not enough: a client may call the engine directly. One read of ``/v1/loads`` is not enough either:
-it is a snapshot that the scheduler published some time ago. Two in a row that agree are taken; whether the scheduler
-lives at all is proved by what follows, a probe prompt or a pause.
+it is a snapshot that the scheduler published some time ago. Two in a row that agree are taken. That is less than what
+an engine has to show before its memory is taken (``engine.idle`` waits for two snapshots that differ, a tenth of a
+second in which a fleet would stand still), and enough here: a pause follows, confirmed only once nothing runs.
 """
 
 from __future__ import annotations
