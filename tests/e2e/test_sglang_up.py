@@ -93,13 +93,28 @@ def example(installation: Installation, tmp_path: Path) -> Path:
 
 
 def processes(tmp_path: Path) -> dict[int, list[str]]:
-    """Every living process that carries the mark of this test, and its command line."""
+    """Every living process of the engines of this test, and its command line.
+
+    Marked ones and their descendants: a server's parts write their names over their environment.
+    """
     mark = f"{MARK}={tmp_path}".encode()
-    found = {}
+    parents, marked = {}, set()
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
-            if folder.name.isdigit() and mark in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_text().split("\0")
+            if folder.name.isdigit():
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(folder.name)] = int(fields[1])
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    marked.add(int(folder.name))
+
+    def belongs(pid: int) -> bool:
+        return pid in marked or (pid in parents and belongs(parents[pid]))
+
+    found = {}
+    for pid in filter(belongs, parents):
+        with suppress(OSError):
+            found[pid] = (Path("/proc") / str(pid) / "cmdline").read_text().split("\0")
     return found
 
 
@@ -109,7 +124,7 @@ def scheduler_of(tmp_path: Path, url: str) -> int:
     found = processes(tmp_path)
     mains = {pid for pid, command in found.items() if "sglang.launch_server" in command and port in command}
     (scheduler,) = [
-        pid for pid, command in found.items() if parent_of(pid) in mains and command[0].startswith("sglang::scheduler")
+        pid for pid, command in found.items() if command[0].startswith("sglang::scheduler") and parent_of(pid) in mains
     ]
     return scheduler
 
@@ -127,10 +142,13 @@ async def test_up_over_two_real_engines(sglang_installation: Installation, tmp_p
         timeout = aiohttp.ClientTimeout(total=60)
         async with aiohttp.ClientSession(timeout=timeout) as http:
             await through_its_life(served, Load(http, served.url), sglang_installation, tmp_path)
+        engines = processes(tmp_path).keys() - {served.pid}
+        assert len(engines) >= 2 * 3, "guards, servers and schedulers"
         served.signal(signal.SIGINT)
         ended = await served.ended(STOP_DEADLINE_S)
         assert ended.code == 0, ended.err
-    assert processes(tmp_path) == {}
+        assert processes(tmp_path) == {}
+        assert [pid for pid in engines if (Path("/proc") / str(pid)).exists()] == []
 
 
 async def through_its_life(served: Serving, load: Load, installation: Installation, tmp_path: Path) -> None:

@@ -101,3 +101,24 @@ async def test_a_fault_of_a_removal(fault: str) -> None:
         assert fleet.eligible() == set(fleet.published())
         assert sorted(fleet.launcher.alive) == sorted(fleet.published())
         assert (watch.violations, traffic.wrong) == ([], [])
+
+
+async def test_an_engine_that_dies_as_its_version_is_published() -> None:
+    """A publication is the router's alone, so no call of it can fail: all that may happen is that an engine dies."""
+    async with running_fleet(3, settings=SETTINGS) as fleet:
+        await fleet.publish_from_disk("sim://weights/7", 7)
+        watch, traffic = Watch(fleet, Engines(fleet.launcher)), Traffic(fleet)
+        async with watch.looking(), traffic.running():
+            await wait_until(lambda: traffic.completed > 6, "sessions run")
+            update = asyncio.ensure_future(fleet.publish_from_disk("sim://weights/8", 8))
+            while fleet.pool.weight_version != 8:  # no pause: it dies in the turn of the publication
+                await asyncio.sleep(0)
+            fleet.launcher.handles[VICTIM].kill()
+            await update
+            await fleet.replaced(VICTIM, 2)
+            backend = next(each for each in fleet.pool.statistics().backends if each.id == VICTIM)
+            assert (backend.weight_version, backend.weights_fit) == (8, True)
+            served = traffic.completed
+            await wait_until(lambda: traffic.completed > served + 6, "everybody serves")
+        assert fleet.eligible() == {*SURVIVORS, VICTIM}
+        assert (watch.violations, traffic.wrong) == ([], [])
