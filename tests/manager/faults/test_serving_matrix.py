@@ -111,7 +111,7 @@ async def test_an_engine_that_dies_as_its_version_is_published() -> None:
         async with watch.looking(), traffic.running():
             await wait_until(lambda: traffic.completed > 6, "sessions run")
             update = asyncio.ensure_future(fleet.publish_from_disk("sim://weights/8", 8))
-            while fleet.pool.weight_version != 8:  # no pause: it dies in the turn of the publication
+            while fleet.pool.weight_version != 8:  # noqa: ASYNC110 -- it has to die in the turn of the publication
                 await asyncio.sleep(0)
             fleet.launcher.handles[VICTIM].kill()
             await update
