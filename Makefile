@@ -16,6 +16,7 @@ MANIFESTS := pyproject.toml gateway/pyproject.toml manager/pyproject.toml
 RUST := Cargo.toml Cargo.lock $(shell find router_core gateway/dataplane python -name '*.rs' -o -name Cargo.toml -o -name build.rs)
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+RAY_PYTEST := PYTHONPATH=python:gateway/src:manager/src TRIMTAB_REQUIRE_RAY=1 .venvs/ray/bin/python -m pytest tests/ray_cluster
 
 .PHONY: help setup dev demo test test-rust test-fast test-slow test-sglang test-ray lint format bench-router bench-growth bench-lease bench-update bench-gateway bench-balance bench-smoke wheel ci clean
 
@@ -64,11 +65,13 @@ test-slow: dev ## A million steps of each property test and of the soak (half an
 
 test-sglang: dev ## Real SGLang servers on the CPU, in a venv of their own (4.7 GB)
 	$(PYTHON) tests/sglang_cpu/install.py
-	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m sglang $(PYTEST_ARGS)
+	$(PYTHON) tests/ray_cluster/install.py
+	TRIMTAB_REQUIRE_SGLANG=1 $(BIN)/python -m pytest -m "sglang and not ray" $(PYTEST_ARGS)
+	TRIMTAB_REQUIRE_SGLANG=1 $(RAY_PYTEST) -m "ray and sglang" $(PYTEST_ARGS)
 
 test-ray: dev ## A real Ray cluster on this machine, in a venv of its own
 	$(PYTHON) tests/ray_cluster/install.py
-	PYTHONPATH=python:gateway/src:manager/src TRIMTAB_REQUIRE_RAY=1 .venvs/ray/bin/python -m pytest -m ray tests/ray_cluster $(PYTEST_ARGS)
+	$(RAY_PYTEST) -m "ray and not sglang" $(PYTEST_ARGS)
 
 lint: dev ## Formats, lints, types, stubs and import rules; warnings are errors
 	cargo fmt --all --check

@@ -90,7 +90,7 @@ machines. Medians; the columns of the steps are in ms.
 {result}
 
 * Command: `{command}`
-* Versions: trimtab {version("trimtab")}, Python {platform.python_version()}, aiohttp {version("aiohttp")}
+* Versions: trimtab {version("trimtab")}, Python {platform.python_version()}, uvloop {version("uvloop")}
 * Machine: {where}; date: {today()}
 """
 

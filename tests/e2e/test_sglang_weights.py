@@ -174,12 +174,46 @@ async def test_an_engine_that_leaves_the_group_holds_up_nobody(
     assert "stays published" in answer["error"]
     assert answer["version"] == 1
     assert answer["seconds"] < (25 if how == "hangs" else 10), answer
-    async with small_scope([server.url for server in sglang_pair], weight_version=1) as scope:
+    await repaired(sglang_installation, sglang_pair)
+
+
+async def test_an_engine_that_dies_in_a_broadcast_holds_up_nobody(
+    sglang_installation: Installation, sglang_pair: Pair
+) -> None:
+    """It joined the group and is killed while the others receive: all of them fail at once, and none of them hangs."""
+    rank = await asyncio.create_subprocess_exec(
+        str(sglang_installation.python),
+        "-m",
+        "tests.support.weights_rank",
+        str(sglang_installation.models[0]),
+        cwd=ROOT,
+        env=trainer_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert rank.stdout is not None
+        port = int(await asyncio.wait_for(rank.stdout.readline(), TRAINER_S))
+        more = [f"http://127.0.0.1:{port}"]
+        answer = await train(sglang_installation, sglang_pair, "distributed", more=more, transfer_s=60)
+        assert await asyncio.wait_for(rank.wait(), 10) == -9
+    finally:
+        if rank.returncode is None:
+            rank.kill()
+        await rank.communicate()
+    assert "stays published" in answer["error"]
+    assert set(answer["states"].values()) == {"tainted"}
+    assert answer["seconds"] < 15, answer
+    await repaired(sglang_installation, sglang_pair)
+
+
+async def repaired(installation: Installation, servers: Pair) -> None:
+    """Both servers, tainted, are whole again after an update from disk."""
+    async with small_scope([server.url for server in servers], weight_version=1) as scope:
         for member in scope.members():
             scope.pool.taint_backend(member.backend)
-        assert (await WeightUpdates(scope).update(FromDisk(str(sglang_installation.models[1])), 2)).ok
+        assert (await WeightUpdates(scope).update(FromDisk(str(installation.models[1])), 2)).ok
         assert scope.states() == {"e0": "eligible", "e1": "eligible"}
-    assert_runs(sglang_installation, sglang_pair, seed=1, version="2")
+    assert_runs(installation, servers, seed=1, version="2")
 
 
 async def train(
@@ -196,15 +230,13 @@ async def train(
         "bucket_bytes": BUCKET_BYTES,
         **changes,
     }
-    sources = [ROOT, ROOT / "python", ROOT / "manager" / "src"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources)), "GLOO_SOCKET_IFNAME": "lo"}
     process = await asyncio.create_subprocess_exec(
         str(installation.python),
         "-m",
         "tests.support.weights_trainer",
         json.dumps(order),
         cwd=ROOT,
-        env=environment,
+        env=trainer_environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -217,6 +249,12 @@ async def train(
     assert process.returncode == 0, problems.decode(errors="replace")[-3000:]
     answer: dict[str, Any] = json.loads(output.splitlines()[-1])
     return answer
+
+
+def trainer_environment() -> dict[str, str]:
+    """Of a process of the other interpreter, which finds our sources, and its peers on the loopback interface."""
+    sources = [ROOT, ROOT / "python", ROOT / "manager" / "src"]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources)), "GLOO_SOCKET_IFNAME": "lo"}
 
 
 async def granted(pool: Pool, session: str) -> Lease:

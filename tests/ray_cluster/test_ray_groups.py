@@ -113,11 +113,13 @@ async def test_waiting_for_resources_ends_and_says_what_is_missing(
     """A group that cannot be placed: lines say what is wanted and available, and the error says it at the deadline."""
     caplog.set_level("INFO", "trimtab_manager.launch.ray.groups")
     launcher = make_launcher(placement_deadline_s=1.0, progress_interval_s=0.3)
-    with pytest.raises(LaunchError, match=r"not placed within 1\.0 s .*GPU: wanted 8, available 4 of 4"):
+    with pytest.raises(
+        LaunchError, match=r"not placed within 1\.0 s .*GPU: wanted 8, available 4 of 4, at most 2 on a node"
+    ):
         await launcher.launch(request(gpus=8))
     lines = [record.message for record in caplog.records if "waiting for placement group" in record.message]
     assert 1 <= len(lines) <= 3
-    assert "1 bundles want GPU: wanted 8, available 4 of 4" in lines[0]
+    assert "1 bundle wants GPU: wanted 8, available 4 of 4" in lines[0]
     assert not any(name.startswith("trimtab/") for name in cluster.groups())
 
 

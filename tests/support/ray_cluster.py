@@ -17,6 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = tuple(str(REPOSITORY / folder) for folder in ("python", "gateway/src", "manager/src", "."))
 STORE_BYTES = 80 * 2**20
 GPUS_PER_NODE = 2
+VISIBLE = (None, "4,5")
+"""``CUDA_VISIBLE_DEVICES`` of each node: one shows Ray all of its GPUs, the other two of eight."""
 
 
 class RayCluster:
@@ -39,8 +41,9 @@ class RayCluster:
                 num_cpus=4,
                 num_gpus=GPUS_PER_NODE,
                 object_store_memory=STORE_BYTES,
+                env_vars={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible},
             )
-            for index in range(2)
+            for index, visible in enumerate(VISIBLE)
         ]
         self.address: str = self._cluster.address
         ray.init(address=self.address, log_to_driver=False, namespace="tests")

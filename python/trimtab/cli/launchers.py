@@ -55,7 +55,13 @@ def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> 
         elif name == "ray":
             from trimtab_manager.launch.ray import ray_launcher
 
-            made[name] = ray_launcher(folder, address=manager.ray_address, **placed, **told)
+            made[name] = ray_launcher(
+                folder,
+                address=manager.ray_address,
+                # By default the interpreter that runs Ray on a node; this one's path means nothing there.
+                **{**placed, "python": manager.python},
+                **told,
+            )
         else:
             from trimtab_manager.launch.external import ExternalLauncher
 

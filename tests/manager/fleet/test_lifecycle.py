@@ -186,3 +186,34 @@ async def test_a_wake_that_one_engine_fails_wakes_the_others(fleet: Fleet) -> No
     assert statuses(result)[E2] != "ok"
     assert fleet.lease_ids() >= {E0, E1}
     await fleet.replaced(E2, 2)
+
+
+async def test_a_drain_that_waits_is_no_reason_to_give_an_engine_up(fleet: Fleet) -> None:
+    """Pause and resume reach an engine beside its drain; taken back in between, it serves again with the model."""
+    leases = {lease.backend_id: lease for lease in [fleet.pool.acquire() for _ in range(3)]}
+    drain = asyncio.create_task(fleet.manager.drain("rollout", engine=E1))
+    await wait_until(lambda: fleet.fleet.slot(E1).replica.state == "draining", "it drains")  # type: ignore[union-attr]
+    assert (await fleet.manager.pause("rollout", mode="in_place")).ok
+    assert (await fleet.manager.resume("rollout")).ok
+    assert (await fleet.manager.pause("rollout")).ok
+    assert (await fleet.manager.undrain("rollout", engine=E1)).ok
+    for lease in leases.values():
+        lease.settle("aborted")
+    assert (await fleet.manager.resume("rollout")).ok
+    await drain
+    assert fleet.published() == {E0: 1, E1: 1, E2: 1}
+    assert fleet.lease_ids(9) == {E0, E1, E2}
+
+
+async def test_a_sleep_ends_what_a_drain_waits_for(fleet: Fleet) -> None:
+    """A model that goes to sleep aborts what runs, also on an engine that somebody drains in peace."""
+    lease = next(lease for lease in [fleet.pool.acquire() for _ in range(3)] if lease.backend_id == E1)
+    drain = asyncio.create_task(fleet.manager.drain("rollout", engine=E1))
+    await wait_until(lambda: fleet.fleet.slot(E1).replica.state == "draining", "it drains")  # type: ignore[union-attr]
+    sleep = asyncio.create_task(fleet.manager.sleep("rollout"))
+    await wait_until(lambda: fleet.launcher.handles[E1].server.engine.admission.paused, "it is told to abort")
+    lease.settle("aborted")
+    assert (await sleep).ok
+    await drain
+    assert (await fleet.manager.wake("rollout")).ok
+    assert fleet.lease_ids(9) == {E0, E2}

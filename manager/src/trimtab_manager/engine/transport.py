@@ -124,10 +124,18 @@ class Transport:
 
     async def _connect(self, call: str, timeout_s: float) -> Connection:
         limit_s = min(CONNECT_S, CONNECT_SHARE * timeout_s)
+        opening = asyncio.ensure_future(Connection.open(self._target))
         try:
-            connection = await asyncio.wait_for(Connection.open(self._target), limit_s)
-        except asyncio.TimeoutError as error:
-            raise Unreachable(self.engine, call, f"no connection within {limit_s:g} s") from error
+            # Not `wait_for`: before Python 3.12 it forgets a cancellation that comes together with the connection.
+            await asyncio.wait({opening}, timeout=limit_s)
+        except asyncio.CancelledError:
+            _discard(opening)
+            raise
+        if not opening.done() or self._closed:
+            _discard(opening)
+            raise Unreachable(self.engine, call, f"no connection within {limit_s:g} s")
+        try:
+            connection = opening.result()
         except OSError as error:
             raise Unreachable(self.engine, call, _describe(error)) from error
         self._open.add(connection)
@@ -162,3 +170,14 @@ class Transport:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _discard(opening: asyncio.Future[Connection]) -> None:
+    """Nobody wants the connection any more, whether it comes or has come."""
+    opening.add_done_callback(_close_late)
+    opening.cancel()
+
+
+def _close_late(opening: asyncio.Future[Connection]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

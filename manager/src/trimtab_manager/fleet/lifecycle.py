@@ -16,7 +16,7 @@ from trimtab.errors import InvalidTransition
 from trimtab.fleet import EngineResult
 from trimtab_manager.fleet.fan_out import fan_out
 from trimtab_manager.fleet.gate import DRAINED
-from trimtab_manager.fleet.replica import READY
+from trimtab_manager.fleet.replica import DRAINING, READY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +46,12 @@ class Lifecycle:
         async with fleet.lock.held(f"pause ({mode})"):
             self._refuse("sleeping", "a pause")
             fleet.hold.put("paused")
-            rows = await self._control(lambda replica: replica.engine.pause(mode), fleet.settings.pause_deadline_s)
+
+            async def pause(replica: Replica) -> None:
+                # A drain that waits for requests must not keep the engine from being paused: it goes on beside it.
+                await (replica.engine.control if replica.state == DRAINING else replica.engine).pause(mode)
+
+            rows = await self._control(pause, fleet.settings.pause_deadline_s)
             fleet.events.info("model is paused", mode=mode)
         return fleet.result("pause", rows, began_s)
 
@@ -60,12 +65,18 @@ class Lifecycle:
         began_s = fleet.clock.now_s()
         async with fleet.lock.held("resume"):
             self._refuse("sleeping", "a resume")
+
+            async def resume(replica: Replica) -> None:
+                if replica.state != DRAINING:
+                    await replica.engine.resume()
+                elif DRAINED in replica.gate.reasons:
+                    await replica.engine.control.resume()
+                else:
+                    # It was taken back while the model was paused.
+                    await replica.engine.cancel_drain()
+
             # Whoever does not say that it goes on may be paused, and must not be in routing.
-            rows = await self._control(
-                lambda replica: replica.engine.resume(),
-                fleet.settings.pause_deadline_s,
-                is_lost=lambda _: True,
-            )
+            rows = await self._control(resume, fleet.settings.pause_deadline_s, is_lost=lambda _: True)
             fleet.hold.lift()
             fleet.events.info("model goes on")
         return fleet.result("resume", rows, began_s)
@@ -98,7 +109,7 @@ class Lifecycle:
         async def drain(replica: Replica) -> None:
             await replica.engine.drain(deadline_s, policy="wait")
 
-        awake = [replica for replica in replicas if replica.state in (READY, "draining")]
+        awake = [replica for replica in replicas if replica.state in (READY, DRAINING)]
         rows = await self._rows(awake, drain, deadline_s + fleet.settings.control_timeout_s)
         idle = [EngineResult(each.id, "ok", 0.0, None, each.state) for each in replicas if each not in awake]
         for row in rows:
@@ -106,7 +117,7 @@ class Lifecycle:
         return fleet.result("drain", (*rows, *idle), began_s)
 
     async def undrain(self, engine: str | None) -> OperationResult:
-        """Take drained engines back into routing.
+        """Take drained engines back into routing; those of a model that is paused or asleep with the model.
 
         Raises:
             UnknownBackend: No such engine.
@@ -115,11 +126,13 @@ class Lifecycle:
         began_s = fleet.clock.now_s()
 
         async def undrain(replica: Replica) -> None:
-            if replica.state == "draining":
+            if replica.state == DRAINING and fleet.hold.kind is None:
                 await replica.engine.cancel_drain()
             replica.gate.open(DRAINED)
 
-        rows = await self._rows(self._chosen(engine), undrain, fleet.settings.control_timeout_s)
+        # A drain that runs may be in the middle of a call, and the engine has to be well again after that.
+        deadline_s = fleet.settings.control_timeout_s + fleet.settings.wake_deadline_s
+        rows = await self._rows(self._chosen(engine), undrain, deadline_s)
         for row in rows:
             fleet.events.info("engine is taken back", engine=row.engine, status=row.status, error=row.error)
         return fleet.result("undrain", rows, began_s)
@@ -139,7 +152,14 @@ class Lifecycle:
                 + settings.flush_deadline_s
                 + settings.release_deadline_s
             )
-            rows = await self._control(lambda replica: replica.engine.deactivate(settings.drain_deadline_s), deadline_s)
+
+            async def sleep(replica: Replica) -> None:
+                if replica.state == DRAINING:
+                    # What a drain waits for is aborted like everything else.
+                    await replica.engine.drain(settings.drain_deadline_s, policy="abort")
+                await replica.engine.deactivate(settings.drain_deadline_s)
+
+            rows = await self._control(sleep, deadline_s)
             fleet.events.info("model sleeps")
         return fleet.result("sleep", rows, began_s)
 
@@ -155,7 +175,7 @@ class Lifecycle:
             self._refuse("paused", "a wake")
 
             async def wake(replica: Replica) -> None:
-                if replica.state != "draining":
+                if replica.state != DRAINING:
                     await replica.engine.activate(tags)
                 elif replica.engine.control.paused != "no" or DRAINED not in replica.gate.reasons:
                     # It did not get to sleep. If somebody had drained it before, its gate stays closed.
@@ -183,7 +203,7 @@ class Lifecycle:
         """Whether what could be woken is: an engine that failed stays out by its own gate, and holds up nobody."""
         failed = {row.engine for row in rows if row.status != "ok"}
         states = [replica.state for replica in self._fleet.replicas if replica.id not in failed]
-        return all(state in (READY, "draining") for state in states) and (READY in states or not failed)
+        return all(state in (READY, DRAINING) for state in states) and (READY in states or not failed)
 
     def _chosen(self, engine: str | None) -> list[Replica]:
         fleet = self._fleet

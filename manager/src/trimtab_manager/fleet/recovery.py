@@ -163,6 +163,10 @@ class Recovery:
         )
 
     async def _cancel(self, slot: Slot) -> None:
-        if (task := self._replacing.get(slot)) is not None:
+        """End a replacement that is under way; it ends what it has launched."""
+        limit_s = 2 * self._settings.stop_grace_s + self._settings.control_timeout_s
+        while (task := self._replacing.get(slot)) is not None:
+            # More than once: before Python 3.12 `asyncio.wait_for` may forget a cancellation, and we may hold the lock
+            # that the replacement would then wait for.
             task.cancel()
-            await asyncio.wait({task})
+            await asyncio.wait({task}, timeout=limit_s)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trimtab_manager.launch.types import EngineHandle
 
 READY = "ready"
+DRAINING = "draining"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ class Replica:
     @property
     def serves(self) -> bool:
         """Whether it could generate now: not while it sleeps or wakes, nor while its own control has paused it."""
-        return self.state in (READY, "draining") and self.engine.control.paused == "no"
+        return self.state in (READY, DRAINING) and self.engine.control.paused == "no"
 
     @property
     def url(self) -> str:

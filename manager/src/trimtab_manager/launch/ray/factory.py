@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def ray_launcher(
     Raises:
         LaunchError: Ray is not installed.
     """
+    records = logging.getLogRecordFactory()
     try:
         from trimtab_manager.launch.ray.launcher import RayLauncher
         from trimtab_manager.launch.ray.run import RayRun
@@ -36,4 +38,7 @@ def ray_launcher(
             "launcher 'ray' needs Ray, which is not installed here: pip install 'trimtab-manager[ray]', the same "
             "version as on the cluster, on the manager's host and on every node"
         ) from None
+    finally:
+        # Importing Ray makes every log record of this process carry a stamp of Ray's.
+        logging.setLogRecordFactory(records)
     return RayLauncher(RayRun(address=address, run_id=run_id), log_folder, **options)

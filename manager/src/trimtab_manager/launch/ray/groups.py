@@ -159,8 +159,10 @@ def _wanted(group: Group) -> str:
     for bundle in group.bundles:
         wanted.update(bundle)
     free, total = ray.available_resources(), ray.cluster_resources()
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     each = ", ".join(
-        f"{name}: wanted {amount:g}, available {free.get(name, 0):g} of {total.get(name, 0):g}"
+        f"{name}: wanted {amount:g}, available {free.get(name, 0):g} of {total.get(name, 0):g}, at most "
+        f"{max((node.get(name, 0) for node in nodes), default=0):g} on a node"
         for name, amount in sorted(wanted.items())
     )
-    return f"{len(group.bundles)} bundles want {each}"
+    return f"{len(group.bundles)} {'bundle wants' if len(group.bundles) == 1 else 'bundles want'} {each}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from trimtab_manager.launch.diagnosis import EVIDENCE_LINES, Failure
@@ -29,6 +29,21 @@ from trimtab_manager.launch.startup import PROGRESS_INTERVAL_S, NotReady, log_pr
 from trimtab_manager.launch.types import LaunchError, LaunchRequest, ProgressListener
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RayStatistics:
+    """A launcher at one moment.
+
+    Attributes:
+        run_id: Its run, which its placement groups have in their names.
+        engines: Incarnations that are up or not yet gone, as ``policy/0#1``.
+        starting: Launches that have not returned.
+    """
+
+    run_id: str
+    engines: tuple[str, ...]
+    starting: int
 
 
 class RayLauncher:
@@ -120,6 +135,14 @@ class RayLauncher:
             if isinstance(result, BaseException):
                 raise result
 
+    def statistics(self) -> RayStatistics:
+        """What it holds now."""
+        return RayStatistics(
+            run_id=self._run.run_id,
+            engines=tuple(sorted(engine.name for engine in self._engines)),
+            starting=len(self._launching),
+        )
+
     async def _launch(self, request: LaunchRequest) -> RayEngine:
         name = f"{request.engine_id}#{request.generation}"
         try:
@@ -135,6 +158,10 @@ class RayLauncher:
                 undo.pop_all()
                 self._engines.add(engine)
                 return engine
+        except RayTaskError as error:
+            # Raised on a node: what counts is said there; the rest is a traceback through Ray.
+            cause = error.cause
+            raise LaunchError(f"{name}: {cause if isinstance(cause, LaunchError) else error}") from error
         except RayError as error:
             raise LaunchError(f"{name} was not started, for Ray failed: {error}") from error
 

@@ -125,30 +125,31 @@ class Member:
             raise StopError(f"node {self.share.node_id[:8]}: {error}") from error
         except (RayActorError, asyncio.TimeoutError):
             await self._sweep()
-        finally:
-            if self._watching is not None:
-                self._watching.cancel()
+        if self._watching is not None:
+            await asyncio.wait({self._watching}, timeout=CALL_DEADLINE_S)
+            self._watching.cancel()
 
     async def end(self, grace_s: float) -> None:
         """Ends the process and the actor. Idempotent."""
+        # It answers, so it was created: an actor killed during its creation can leave the bundle's GPUs taken for ever.
         await self.halt(grace_s)
         await asyncio.to_thread(ray.kill, self._actor)
 
     async def _watch(self) -> None:
+        heard = asyncio.get_running_loop().time()
         while self.exit is None:
+            left_s = heard + WATCH_S + SILENCE_S - asyncio.get_running_loop().time()
             try:
-                report = await asyncio.wait_for(self._actor.watch.remote(WATCH_S), WATCH_S + SILENCE_S)
-            except ActorUnavailableError:  # noqa: PERF203  # once per report
+                report = await asyncio.wait_for(self._actor.watch.remote(WATCH_S), max(0.0, left_s))
+            except ActorUnavailableError:
                 await asyncio.sleep(1.0)  # Ray tries to reach it, and says when it gives it up
-                continue
             except asyncio.TimeoutError:
                 self._set_exit(f"it said nothing for {WATCH_S + SILENCE_S:.0f} s")
             except RayError as error:
                 self._set_exit(str(error))
             else:
-                self.pid, self.tail = report.pid, report.tail
-                if report.exit is not None:
-                    self.exit = report.exit
+                heard = asyncio.get_running_loop().time()
+                self.pid, self.tail, self.exit = report.pid, report.tail, report.exit
         self.ended.set()
 
     def _set_exit(self, why: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 from trimtab_manager.launch.ray import janitor
+from trimtab_manager.launch.ray.connection import connect
 from trimtab_manager.launch.ray.tags import NAMESPACE, check_run_id, marker_name
 from trimtab_manager.launch.ray.waiting import in_thread, to_its_end
 from trimtab_manager.launch.types import LaunchError
@@ -59,7 +60,7 @@ class RayRun:
 
     async def _open(self) -> None:
         if not ray.is_initialized():
-            await in_thread(self._connect)
+            await connect(self._address)
             self._connected = True
         try:
             self._marker = await in_thread(self._mark)
@@ -69,16 +70,6 @@ class RayRun:
                 f"id, or stop that one"
             ) from error
         await in_thread(janitor.sweep, self.run_id)
-
-    def _connect(self) -> None:
-        # "auto" fails where there is no cluster; None would start one on this machine, which nobody asked for.
-        try:
-            ray.init(address=self._address or "auto", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            where = self._address or "RAY_ADDRESS, or on this machine"
-            raise LaunchError(
-                f"no Ray cluster at {where}: {error}. Start one with `ray start`, or set its address"
-            ) from error
 
     def _mark(self) -> Any:
         # Restarted on another node when its own dies: the run lives on, and so do its groups elsewhere.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trimtab_manager.weights.scope import Member
     from trimtab_manager.weights.source import Distributed
 
-DESTROY_S = 10.0
+DESTROY_S = 5.0
 
 
 class DistributedTransfer:
@@ -42,6 +42,7 @@ class DistributedTransfer:
         self._ranks: dict[str, int] = {}
         self._broadcaster: Broadcaster | None = None
         self._joined: list[Row] = []
+        self._in_session: set[str] = set()
 
     @property
     def complete(self) -> bool:
@@ -60,7 +61,8 @@ class DistributedTransfer:
     async def send(self, rows: Sequence[Row], version: int, *, flush: bool, deadline_s: float) -> None:
         """All or none: what fails on one engine fails on all that are in the group."""
         at_s = asyncio.get_running_loop().time() + deadline_s
-        group = [row for row in rows if row.well]
+        if not (group := [row for row in rows if row.well]):
+            return
         try:
             await self._form(group, at_s)
             if not await self._begin(group, at_s):
@@ -118,7 +120,8 @@ class DistributedTransfer:
 
         async def begin(row: Row, at_s: float) -> None:
             row.transfer = "unknown"
-            row.detail["session"] = await session.begin(row.member.client, at_s)
+            if await session.begin(row.member.client, at_s):
+                self._in_session.add(row.id)
 
         await fan_out("begin", group, begin, left_s(at_s))
         self._give_up_together(group, "begin")
@@ -147,7 +150,7 @@ class DistributedTransfer:
                 return
 
         async def end(row: Row, at_s: float) -> None:
-            if row.detail.pop("session"):
+            if row.id in self._in_session:
                 await session.end(row.member.client, at_s)
             row.transfer = "done"
 
