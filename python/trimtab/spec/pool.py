@@ -9,6 +9,9 @@ from trimtab._core import Pool
 from trimtab.spec.error import ConfigError
 from trimtab.spec.rules import MAX_COUNT, check_bool, check_choice, check_int, check_seconds
 
+_MAX_POISON_DEATHS = 100
+"""Whoever lets more engines die wants the guard off."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSpec:
@@ -30,6 +33,8 @@ class PoolSpec:
             that still fit, ``restart`` makes each ambiguous.
         unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
         on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
+        poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing.
+        poison_quarantine_s: How long it is refused after the last of them.
     """
 
     session_ttl_s: float = 3600.0
@@ -45,6 +50,8 @@ class PoolSpec:
     recovery: Literal["adopt", "restart"] = "adopt"
     unhealthy_budget_s: float | None = None
     on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
+    poison_deaths: int = 2
+    poison_quarantine_s: float = 600.0
 
     def __post_init__(self) -> None:
         check_seconds("session_ttl_s", self.session_ttl_s)
@@ -65,6 +72,9 @@ class PoolSpec:
             raise ConfigError(
                 "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
             )
+
+        check_int("poison_deaths", self.poison_deaths, 0, _MAX_POISON_DEATHS)
+        check_seconds("poison_quarantine_s", self.poison_quarantine_s)
 
     def _check_queue(self) -> None:
         if self.queue_size is not None:
@@ -91,4 +101,6 @@ class PoolSpec:
             recovery=self.recovery,
             unhealthy_budget_s=self.unhealthy_budget_s,
             on_unhealthy=self.on_unhealthy,
+            poison_deaths=self.poison_deaths,
+            poison_quarantine_s=self.poison_quarantine_s,
         )
