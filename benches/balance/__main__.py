@@ -24,7 +24,7 @@ from benches.kit.document import machine, today, write
 from benches.kit.venv import ROOT, installed, pins
 
 IMAGES = ROOT / "docs" / "images"
-SAMPLE_S = 5.0
+SAMPLE_S = 10.0
 
 
 def section(results: Results, seeds: int, command: str, where: str, took_s: float) -> str:

@@ -66,7 +66,7 @@ def draw_bars(panels: dict[str, Bars], label: str, picture: Path) -> None:
     _save(figure, picture)
 
 
-def _smooth(values: list[int], width: int = 12) -> list[float]:
+def _smooth(values: list[int], width: int = 6) -> list[float]:
     means = []
     for end in range(1, len(values) + 1):
         window = values[max(end - width, 0) : end]

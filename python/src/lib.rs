@@ -9,6 +9,7 @@ mod errors;
 mod histogram;
 mod lease;
 mod parked;
+mod poison;
 mod pool;
 mod routing;
 mod stats;
@@ -35,6 +36,8 @@ mod _core {
     use crate::lease::{Backend, Lease};
     #[pymodule_export]
     use crate::parked::ParkedAcquire;
+    #[pymodule_export]
+    use crate::poison::{EngineDeath, PoisonEntry};
     #[pymodule_export]
     use crate::pool::{Pool, normalize_address};
     #[pymodule_export]

@@ -24,6 +24,7 @@ use crate::clock::VirtualClock;
 use crate::errors;
 use crate::lease::{Backend, Lease};
 use crate::parked::{Acquired, ParkedAcquire};
+use crate::poison::PoisonEntry;
 use crate::stats::PoolStatistics;
 use crate::status::{Attached, OwnerStatus, SenderStatus, UpdateStatus};
 
@@ -52,7 +53,7 @@ impl Pool {
         queue_size = None, queue_timeout_s = None,
         await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
         recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "sessions", spill = true,
-        rebind_on_publish = false, clock = None,
+        rebind_on_publish = false, poison_deaths = 2, poison_quarantine_s = 600.0, clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -73,6 +74,8 @@ impl Pool {
         load: &str,
         spill: bool,
         rebind_on_publish: bool,
+        poison_deaths: i64,
+        poison_quarantine_s: f64,
         clock: Option<&VirtualClock>,
     ) -> PyResult<Self> {
         let defaults = PoolConfig::default();
@@ -141,6 +144,11 @@ impl Pool {
             )?,
             spill: defaults.spill.filter(|_| spill),
             rebind_on_publish,
+            poison_deaths: match poison_deaths {
+                0 => 0,
+                deaths => errors::count(py, "poison_deaths", deaths)?,
+            },
+            poison_quarantine: errors::seconds(py, "poison_quarantine_s", poison_quarantine_s)?,
             ..defaults
         };
         Ok(Self(match clock {
@@ -261,6 +269,26 @@ impl Pool {
     fn report_probe(&self, backend: &Backend, alive: bool) {
         self.0
             .with(|pool, now| pool.report_probe(backend.0.reference, alive, now));
+    }
+
+    fn report_death(&self, backend: &Backend, evidence: &str) -> bool {
+        self.0
+            .with(|pool, now| pool.report_death(backend.0.reference, evidence, now))
+    }
+
+    fn poison_entries(&self) -> Vec<PoisonEntry> {
+        let (entries, now) = self.0.with(|pool, now| (pool.poison_entries(now), now));
+        entries.into_iter().map(|entry| PoisonEntry { entry, now }).collect()
+    }
+
+    #[pyo3(signature = (entry = None))]
+    fn clear_poison(&self, entry: Option<&str>) -> usize {
+        let id = entry.map(|name| u64::from_str_radix(name, 16).ok().filter(|_| name.len() == 16));
+        match id {
+            // Not as an entry is written, so it is the name of none.
+            Some(None) => 0,
+            id => self.0.with(|pool, now| pool.clear_poison(id.flatten(), now)),
+        }
     }
 
     fn tick(&self) {
@@ -469,6 +497,7 @@ impl Wanted {
                 seq: *seq,
             }),
             expect_version: self.expect_version,
+            fingerprint: None,
         })
     }
 }

@@ -190,6 +190,26 @@ impl PoolStatistics {
     }
 
     #[getter]
+    fn engine_deaths(&self) -> u64 {
+        self.snapshot.poison.deaths
+    }
+
+    #[getter]
+    fn poison_refusals(&self) -> u64 {
+        self.snapshot.poison.refusals
+    }
+
+    #[getter]
+    fn poison_suspects(&self) -> u32 {
+        self.snapshot.poison.suspects
+    }
+
+    #[getter]
+    fn poison_refused(&self) -> u32 {
+        self.snapshot.poison.refused
+    }
+
+    #[getter]
     fn state(&self) -> &'static str {
         self.snapshot.control.state.as_str()
     }

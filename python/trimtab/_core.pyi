@@ -16,10 +16,12 @@ __all__ = [
     "Backend",
     "BackendStatistics",
     "DataPlane",
+    "EngineDeath",
     "Histogram",
     "Lease",
     "OwnerStatus",
     "ParkedAcquire",
+    "PoisonEntry",
     "Pool",
     "PoolStatistics",
     "Role",
@@ -240,6 +242,54 @@ class SenderStatus:
         """Seconds since it was heard last."""
 
 @final
+class EngineDeath:
+    """That something was in flight when an engine died."""
+
+    @property
+    def backend(self) -> str:
+        """The id of the engine."""
+    @property
+    def generation(self) -> int:
+        """Its incarnation."""
+    @property
+    def evidence(self) -> str:
+        """How it died: ``it refuses connections``, or what was reported."""
+    @property
+    def age_s(self) -> float:
+        """Seconds since the pool learned of it."""
+    @property
+    def weight(self) -> float:
+        """1 for an execution that was young and had answered nothing, else 0.5."""
+
+@final
+class PoisonEntry:
+    """A request or a session that is suspected to kill engines. ``str()`` says why."""
+
+    @property
+    def entry(self) -> str:
+        """Names it within its pool: 16 hexadecimal digits."""
+    @property
+    def kind(self) -> Literal["request", "session"]: ...
+    @property
+    def session(self) -> str | None:
+        """The key of the session."""
+    @property
+    def sender(self) -> str | None:
+        """Whose session it is, when it has a sender."""
+    @property
+    def refused(self) -> bool:
+        """Whether it is refused. Otherwise it needs another death, or half of one, for that."""
+    @property
+    def refusals(self) -> int:
+        """Acquires refused because of it."""
+    @property
+    def expires_in_s(self) -> float:
+        """Seconds until it is forgotten, unless another engine dies under it."""
+    @property
+    def deaths(self) -> list[EngineDeath]:
+        """The deaths it coincided with, the latest last."""
+
+@final
 class BackendStatistics:
     """Frozen snapshot of one backend incarnation."""
 
@@ -320,6 +370,18 @@ class PoolStatistics:
     @property
     def census(self) -> dict[str, int]:
         """Backends by standing: registered, eligible, unproven, down, draining, pending_version, tainted."""
+    @property
+    def engine_deaths(self) -> int:
+        """Engines that died, so far: they refused connections, or their death was reported."""
+    @property
+    def poison_refusals(self) -> int:
+        """Acquires refused because engines had died under what they are for, so far."""
+    @property
+    def poison_suspects(self) -> int:
+        """Requests and sessions that were in flight when an engine died lately."""
+    @property
+    def poison_refused(self) -> int:
+        """Those of them that are refused."""
     @property
     def state(self) -> PoolState: ...
     @property
@@ -477,6 +539,9 @@ class Pool:
         spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load
             of the best one and three executions more; at most 60 a minute.
         rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
+        poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing
+            is refused.
+        poison_quarantine_s: Seconds for which it is refused after the last of them, and a single death is remembered.
         clock: What the pool takes for the time, for tests; the machine's clock when absent.
 
     Raises:
@@ -502,6 +567,8 @@ class Pool:
         load: Literal["sessions", "outstanding", "plain"] = "sessions",
         spill: bool = True,
         rebind_on_publish: bool = False,
+        poison_deaths: int = 2,
+        poison_quarantine_s: float = 600.0,
         clock: VirtualClock | None = None,
     ) -> Pool: ...
     @property
@@ -636,6 +703,27 @@ class Pool:
         """
     def report_probe(self, backend: Backend, alive: bool) -> None:
         """Reports a liveness probe. A report about an older incarnation is ignored."""
+    def report_death(self, backend: Backend, evidence: str) -> bool:
+        """Takes in that the process of an engine is dead, for whoever runs it.
+
+        It is down until it is heard again, and what was in flight on it is suspect: see ``poison_entries``. A death
+        that is known already changes nothing.
+
+        Args:
+            backend: The incarnation that died.
+            evidence: How, for people: ``exit code -9``.
+
+        Returns:
+            False for an incarnation that is gone: report the death before you remove it.
+        """
+    def poison_entries(self) -> list[PoisonEntry]:
+        """What is suspected to kill engines: the refused ones first, the latest first."""
+    def clear_poison(self, entry: str | None = None) -> int:
+        """Forgets one suspect, or all of them, so that they may run again.
+
+        Returns:
+            How many were forgotten.
+        """
     def tick(self) -> None:
         """Expires idle sessions. Called for you by ``acquire`` and by the gateway."""
     def backends(self) -> list[Backend]:

@@ -30,6 +30,7 @@ __all__ = [
     "NotManaged",
     "NotServing",
     "OutcomeConflict",
+    "PoisonSuspected",
     "PoolClosed",
     "PoolFailed",
     "RequestSettled",
@@ -273,6 +274,12 @@ class PoolClosed(TrimtabError):
     """The pool was closed by its owner."""
 
     code = "pool_closed"
+
+
+class PoisonSuspected(TrimtabError):
+    """Engines died while this request, or a turn of this session, ran on them; the message has the evidence."""
+
+    code = "poison_suspected"
 
 
 class Fenced(TrimtabError):

@@ -153,6 +153,11 @@ pub struct PoolConfig {
     pub load: LoadSignal,
     /// When idle sessions may leave a crowded backend; `None` is never.
     pub spill: Option<Spill>,
+    /// Deaths of engines that a request or session may coincide with before it is refused; 0: nothing is refused. See
+    /// [`crate::poison`]. Default: 2.
+    pub poison_deaths: u32,
+    /// How long it is refused after the last of them, and how long a single death is remembered. Default: 600 s.
+    pub poison_quarantine: Duration,
     /// Whether pins are chosen anew after a version was published, as engines then have empty caches. Default: false.
     pub rebind_on_publish: bool,
 }
@@ -184,6 +189,8 @@ impl Default for PoolConfig {
             ramp: None,
             load: LoadSignal::default(),
             spill: Some(Spill::default()),
+            poison_deaths: 2,
+            poison_quarantine: Duration::from_secs(600),
             rebind_on_publish: false,
         }
     }

@@ -3,6 +3,7 @@
 mod display;
 
 use crate::lease::Outcome;
+use crate::poison::PoisonEntry;
 use crate::state::Failure;
 use crate::update::{Blocker, UpdatePhase};
 use crate::version::Published;
@@ -182,6 +183,11 @@ pub enum Error {
         /// The configured limit.
         limit: u32,
     },
+    /// Engines died while this request, or a turn of its session, ran on them.
+    PoisonSuspected {
+        /// The suspect and the evidence.
+        entry: Arc<PoisonEntry>,
+    },
     /// Executions were outstanding at the deadline of a drain.
     DrainTimeout {
         /// The update.
@@ -251,6 +257,7 @@ impl Error {
             Self::NotServing { .. } => "not_serving",
             Self::TooManyTombstones { .. } => "too_many_tombstones",
             Self::TooManyWaiters { .. } => "too_many_waiters",
+            Self::PoisonSuspected { .. } => "poison_suspected",
             Self::DrainTimeout { .. } => "drain_timeout",
         }
     }

@@ -6,6 +6,7 @@
 use crate::health::Health;
 use crate::load::Capacity;
 use crate::membership::{BackendInfo, BackendRef};
+use crate::poison::Death;
 use crate::select::RepinReason;
 use crate::state::Failure;
 use crate::time::Timestamp;
@@ -94,6 +95,20 @@ pub enum EventKind {
         to: Health,
         /// Consecutive failures behind it.
         failures: u32,
+    },
+    /// An engine died with executions in flight.
+    BackendDied {
+        /// Which, and how.
+        death: Arc<Death>,
+        /// Fingerprints and sessions that were in flight.
+        suspects: u32,
+        /// Those of them that are refused from now on; see [`crate::poison::PoisonEntry::id`].
+        condemned: Vec<u64>,
+    },
+    /// Suspects were forgotten by order.
+    PoisonCleared {
+        /// How many.
+        count: usize,
     },
     /// Sessions moved for good.
     SessionsRepinned {
@@ -247,6 +262,22 @@ impl fmt::Display for EventKind {
                     from.generation()
                 )
             }
+            Self::BackendDied {
+                death,
+                suspects,
+                condemned,
+            } => {
+                write!(
+                    f,
+                    "backend {} (generation {}) died ({}) under {suspects} requests and sessions; ",
+                    death.backend, death.generation, death.evidence
+                )?;
+                match condemned.first() {
+                    None => f.write_str("none of them is refused for it"),
+                    Some(first) => write!(f, "{} are refused from now on, such as {first:016x}", condemned.len()),
+                }
+            }
+            Self::PoisonCleared { count } => write!(f, "{count} suspects of killing engines were cleared"),
             Self::SessionsExpired { count } => write!(f, "{count} idle sessions expired"),
             Self::SessionsEvicted { count } => write!(f, "{count} idle sessions evicted at the cap"),
             other => other.describe_control(f),

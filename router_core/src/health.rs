@@ -17,6 +17,7 @@
 mod vitals;
 
 use crate::membership::BackendRef;
+use crate::time::Timestamp;
 use std::fmt;
 
 pub(crate) use vitals::{Evidence, Patience, Source, Vitals};
@@ -76,6 +77,8 @@ pub struct Probe {
     pub pool_generation: u32,
     /// Which probe of this backend it is.
     pub seq: u32,
+    /// When it began.
+    pub begun: Timestamp,
 }
 
 #[cfg(test)]

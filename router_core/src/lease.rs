@@ -151,6 +151,10 @@ pub struct Settlement {
     /// Tokens of the session's context after it (prompt and output), when the caller knows; see
     /// [`crate::config::Spill`].
     pub context_tokens: Option<u32>,
+    /// The fingerprint of what ran, when its end is unknown and the caller knows it; see [`crate::poison`].
+    pub fingerprint: Option<u64>,
+    /// Whether the engine had answered something, though the end is unknown.
+    pub answered: bool,
 }
 
 /// The answer to a settlement.
@@ -183,6 +187,8 @@ impl Settlement {
             output_tokens: None,
             is_evidence: true,
             context_tokens: None,
+            fingerprint: None,
+            answered: false,
         }
     }
 
@@ -197,6 +203,13 @@ impl Settlement {
     #[must_use]
     pub const fn with_output_tokens(mut self, tokens: u64) -> Self {
         self.output_tokens = Some(tokens);
+        self
+    }
+
+    /// The same, of a body with this fingerprint, which was answered in part or not at all.
+    #[must_use]
+    pub const fn of_print(mut self, fingerprint: Option<u64>, answered: bool) -> Self {
+        (self.fingerprint, self.answered) = (fingerprint, answered);
         self
     }
 

@@ -41,6 +41,7 @@ pub mod interval;
 pub mod lease;
 pub mod load;
 pub mod membership;
+pub mod poison;
 pub mod pool;
 pub mod routing;
 pub mod select;

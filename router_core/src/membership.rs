@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::error::Error;
 use crate::health::{Health, Vitals};
 use crate::load::Capacity;
+use crate::poison::Death;
 use crate::stats::OutcomeCounts;
 use crate::time::Timestamp;
 use crate::version::{Published, Weights};
@@ -156,6 +157,8 @@ pub(crate) struct Backend {
     pub(crate) probe_seq: u32,
     /// Its servers were paused and no probe has answered since: the next failure of one means little.
     pub(crate) is_waking: bool,
+    /// Its process is known to be dead, and nothing was heard of it since.
+    pub(crate) death: Option<Arc<Death>>,
 }
 
 impl Backend {
@@ -276,6 +279,7 @@ impl Membership {
             ramp_end: Timestamp::ZERO,
             probe_seq: 0,
             is_waking: false,
+            death: None,
         });
         slot
     }

@@ -17,6 +17,7 @@ mod observation;
 mod parking;
 mod passing;
 mod placing;
+mod poisoning;
 mod probing;
 mod resolving;
 mod roster;
@@ -37,6 +38,7 @@ use crate::fence::Owners;
 use crate::health::{Health, Patience, Vitals};
 use crate::lease::{LeaseId, Ledger};
 use crate::membership::{Backend, BackendInfo, BackendRef, Membership};
+use crate::poison::Guard;
 pub use crate::select::{PickReason, RepinReason};
 use crate::select::{Standing, Tier, Tournament};
 use crate::sender::RequestKey;
@@ -63,6 +65,8 @@ pub struct AcquireRequest<'a> {
     pub key: Option<RequestKey<'a>>,
     /// The only version it may be granted under.
     pub expect_version: Option<u64>,
+    /// The fingerprint of what is to run, when the caller knows it; see [`crate::poison`].
+    pub fingerprint: Option<u64>,
 }
 
 impl<'a> AcquireRequest<'a> {
@@ -74,6 +78,7 @@ impl<'a> AcquireRequest<'a> {
             exclude: &[],
             key: None,
             expect_version: None,
+            fingerprint: None,
         }
     }
 
@@ -85,6 +90,7 @@ impl<'a> AcquireRequest<'a> {
             exclude: &[],
             key: None,
             expect_version: None,
+            fingerprint: None,
         }
     }
 
@@ -100,6 +106,13 @@ impl<'a> AcquireRequest<'a> {
     #[must_use]
     pub const fn expecting(mut self, version: u64) -> Self {
         self.expect_version = Some(version);
+        self
+    }
+
+    /// The same, of a body with this fingerprint.
+    #[must_use]
+    pub const fn printed(mut self, fingerprint: u64) -> Self {
+        self.fingerprint = Some(fingerprint);
         self
     }
 
@@ -151,6 +164,7 @@ pub struct Pool {
     waiters: Waiters,
     lifecycle: Lifecycle,
     active: ActiveClock,
+    poison: Guard,
     /// Since when sessions that spill are counted, and how many did.
     spills: (Timestamp, u32),
     events: EventRing,
@@ -179,6 +193,7 @@ impl Pool {
             waiters: Waiters::default(),
             lifecycle: Lifecycle::new(config.start),
             active: ActiveClock::new(config.tick_limit),
+            poison: Guard::new(&config),
             spills: (Timestamp::ZERO, 0),
             events: EventRing::default(),
             totals: Totals::default(),

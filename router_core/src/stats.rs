@@ -6,6 +6,7 @@ use crate::fence::OwnerStatus;
 use crate::health::Health;
 use crate::lease::Outcome;
 use crate::membership::BackendInfo;
+use crate::poison::PoisonStatistics;
 use crate::select::PickReason;
 use crate::sender::SenderStatus;
 use crate::state::PoolState;
@@ -205,6 +206,8 @@ pub struct PoolStatistics {
     pub sessions_evicted: u64,
     /// Where the backends stand.
     pub census: Census,
+    /// What is suspected to kill engines.
+    pub poison: PoisonStatistics,
     /// The control side.
     pub control: ControlStatistics,
     /// How long things took.

@@ -25,10 +25,10 @@ class Result:
         self.code, self.out, self.err = code, out, err
 
 
-async def run(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+async def run(*arguments: str, env: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> Result:
     """Run ``trimtab ARGUMENTS`` to its end."""
     process = await _spawn(arguments, env)
-    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    out, err = await asyncio.wait_for(process.communicate(), deadline_s)
     assert process.returncode is not None
     return Result(process.returncode, out.decode(), err.decode())
 
@@ -54,10 +54,10 @@ class Serving:
         """Its process."""
         return self._process.pid
 
-    async def said(self, event: str) -> dict[str, Any]:
-        """The next line on stdout that is ``event``; those before it are dropped."""
+    async def said(self, event: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """The next line on stdout that is ``event``; those before it are dropped. Each may take so many seconds."""
         assert self._process.stdout is not None
-        while line := await asyncio.wait_for(self._process.stdout.readline(), DEADLINE_S):
+        while line := await asyncio.wait_for(self._process.stdout.readline(), deadline_s):
             record: dict[str, Any] = json.loads(line)
             if record["event"] == event:
                 return record
@@ -78,9 +78,9 @@ class Serving:
                 return record
         raise AssertionError(f"it ended without logging {event!r}: {seen!r}")
 
-    async def ended(self) -> Result:
+    async def ended(self, deadline_s: float = DEADLINE_S) -> Result:
         """Wait for its end."""
-        out, err = await asyncio.wait_for(self._process.communicate(), DEADLINE_S)
+        out, err = await asyncio.wait_for(self._process.communicate(), deadline_s)
         assert self._process.returncode is not None
         return Result(self._process.returncode, out.decode(), err.decode())
 

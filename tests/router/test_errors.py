@@ -30,6 +30,7 @@ VOCABULARY = {
     "session_closed": False,
     "router_restarted": False,
     "pool_failed": False,
+    "poison_suspected": False,
     "pool_closed": False,
     "fenced": True,
     "version_not_acked": True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 
@@ -19,7 +19,7 @@ from trimtab_manager.sim import Fault
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from tests.support.update_scope import SmallScope
+    from trimtab import Pool
     from trimtab_manager.sim import SimEngine
 
 SLOW_S = 0.1
@@ -38,6 +38,14 @@ HARMLESS = frozenset({"slow"})
 """Faults that cost nothing but time."""
 
 
+class Model(Protocol):
+    """What is watched and asked."""
+
+    @property
+    def pool(self) -> Pool:
+        """Its routing state."""
+
+
 class Watch:
     """Looks at every turn of the event loop for an engine that is paused and eligible at once.
 
@@ -46,7 +54,7 @@ class Watch:
         engines: What is behind its ids.
     """
 
-    def __init__(self, scope: SmallScope, engines: Mapping[str, SimEngine]) -> None:
+    def __init__(self, scope: Model, engines: Mapping[str, SimEngine]) -> None:
         self._scope = scope
         self._engines = engines
         self.violations: list[str] = []
@@ -85,7 +93,7 @@ class Traffic:
     What an engine aborted or dropped is asked again. Every answer must come from the weights that its lease names.
     """
 
-    def __init__(self, scope: SmallScope, sessions: int = 6) -> None:
+    def __init__(self, scope: Model, sessions: int = 6) -> None:
         self._scope = scope
         self._sessions = sessions
         self.completed = 0

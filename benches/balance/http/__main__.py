@@ -24,7 +24,9 @@ Whether the simulation is right: the same sessions, sent by one client through e
 simulated engines, with {TIME_SCALE:g} real seconds per modelled one, beside the simulation of that router's policy.
 {MODEL.tasks} task ids, {sessions} sessions in a tenth of the reference's size, {MODEL.window} groups in flight. Where a
 session goes depends on what ends first, so one run of each says little about sticky policies among themselves. Rank
-correlation of the sums of durations, measured and simulated: **{agreement(pairs):.2f}**.
+correlation of the sums of durations, measured and simulated: **{agreement(pairs):.2f}**. Two of smg's policies are not
+what the simulation takes them for: its `power_of_two` is less even than a choice by open requests would be, and its
+`cache_aware` spreads prompts with a common beginning, which sglang-router's does not.
 
 {table(pairs)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -40,4 +41,6 @@ async def serve(count: int, time_scale: float) -> None:
 
 
 if __name__ == "__main__":
+    # sglang-router asks each engine in HTTP/2 first, and takes the refusal well.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     uvloop.run(serve(int(sys.argv[1]), float(sys.argv[2])))

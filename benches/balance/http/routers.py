@@ -33,15 +33,20 @@ class Served:
     finish: str | None = None
 
 
-def _smg(*policy: str) -> Callable[[Place, Sequence[int]], list[str]]:
+def _rust_peer(program: str, *start: str) -> Callable[[Place, Sequence[int]], list[str]]:
+    """One of the two that share their options; ``start`` is what differs."""
+
     def command(place: Place, engines: Sequence[int]) -> list[str]:
         where = ["--host", "127.0.0.1", "--port", str(place.port), "--log-level", "warn"]
         metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.metrics_port)]
         urls = [f"http://127.0.0.1:{engine}" for engine in engines]
-        start = [str(install("smg") / "smg"), "launch", "--disable-tokenizer-autoload"]
-        return [*start, *where, *metrics, "--policy", *policy, "--worker-urls", *urls]
+        return [str(install(program) / program), *start, *where, *metrics, "--worker-urls", *urls]
 
     return command
+
+
+def _smg(*policy: str) -> Callable[[Place, Sequence[int]], list[str]]:
+    return _rust_peer("smg", "launch", "--disable-tokenizer-autoload", "--policy", *policy)
 
 
 _HASH = """
@@ -75,6 +80,9 @@ SERVED: dict[str, Served] = {
     "smg power_of_two": Served("power of two", _smg("power_of_two")),
     "smg cache_aware": Served("cache-aware", _smg("cache_aware")),
     "smg manual": Served("manual min_load", _smg("manual", "--assignment-mode", "min_load")),
+    "sglang-router cache_aware": Served(
+        "cache-aware", _rust_peer("sglang-router", "launch", "--policy", "cache_aware")
+    ),
     "sglang-router manual": Served("manual min_load", ROUTERS["sglang-router"]),
     "vllm-router": Served("sticky_least_loaded", ROUTERS["vllm-router"], finish="/finish_session?session_id="),
 }

@@ -1,4 +1,7 @@
-"""The default of smg, sglang-router and vllm-router: who knows most of the prompt, unless loads differ a lot."""
+"""The default of sglang-router: who knows most of the prompt, unless loads differ a lot.
+
+smg 1.13's policy of the same name spreads more than this: see the comparison over HTTP.
+"""
 
 from __future__ import annotations
 

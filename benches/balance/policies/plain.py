@@ -52,7 +52,10 @@ class Random(Counting):
 
 
 class PowerOfTwo(Counting):
-    """The one of two random engines with fewer open requests: ``power_of_two`` of smg, sglang-router, vllm-router."""
+    """The one of two random engines with fewer open requests.
+
+    ``power_of_two`` of smg is less even than this: see the comparison over HTTP.
+    """
 
     def choose(self, call: Call, now_s: float) -> int:
         """The better of two."""

@@ -40,10 +40,10 @@ CONTENDERS: dict[str, Contender] = {
     OFF: Contender(plain.RoutingOff, "off", "each task id, with its samples, on one engine in turn"),
     "round robin": Contender(plain.RoundRobin, "peer", "each request on the next engine", everywhere=False),
     "random": Contender(plain.Random, "peer", "each request anywhere", everywhere=False),
-    "power of two": Contender(plain.PowerOfTwo, "peer", "each request on the less loaded of two random engines"),
+    "power of two": Contender(plain.PowerOfTwo, "peer", "each request on the less loaded of two engines"),
     "least connections": Contender(plain.LeastConnections, "peer", "nginx `least_conn` with weights"),
     "consistent hash": Contender(ConsistentHash, "peer", "session key on a ring, weighted (smg, vllm-router, nginx)"),
-    "cache-aware": Contender(CacheAware, "peer", "smg's and sglang-router's default: longest known prefix (64, 1.5)"),
+    "cache-aware": Contender(CacheAware, "peer", "sglang-router's default: longest known prefix (64, 1.5)"),
     "cache-aware, slime": Contender(
         partial(CacheAware, balance_abs=10, balance_rel=1.2), "peer", "the same with slime's limits (10, 1.2)"
     ),

@@ -10,7 +10,7 @@ use crate::stats::add;
 use crate::terms::{self, Terms};
 use crate::trace::Trace;
 use crate::upstream::Upstreams;
-use crate::{headers, model_state, plane};
+use crate::{headers, model_state, plane, poison};
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -50,13 +50,24 @@ impl Attempts<'_> {
         }
         let mut tried: Vec<BackendRef> = Vec::new();
         let mut last = None;
+        let fingerprint = poison::shown(upstreams.shared(), &request);
         for attempt in 0..self.plane.config.limits.max_attempts.max(1) {
             let wanted = AcquireRequest {
                 session: self.session,
                 exclude: &tried,
                 key: None,
                 expect_version: self.terms.version,
+                fingerprint,
             };
+            if upstreams.shared().is_watchful() {
+                // Boxed, so that its state does not grow that of every request.
+                Box::pin(poison::settle_doubts(
+                    upstreams,
+                    self.plane.engine_key.as_ref(),
+                    &wanted,
+                ))
+                .await;
+            }
             let total = self.deadlines.total;
             let lease = match terms::acquire(self.plane, upstreams.shared(), &wanted, until, total).await {
                 Ok(lease) => lease,

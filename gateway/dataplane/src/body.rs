@@ -1,7 +1,7 @@
 //! Request bodies: read whole (to route, and to send again while nothing was written), sent without a copy.
 
 use crate::config::Limits;
-use crate::edit::{edit, extract};
+use crate::edit::{Names, edit, extract};
 use crate::error::{Code, Failure};
 use crate::peek::{Field, Peek, Scanner, Span};
 use crate::request_id::{AbortIds, RequestId};
@@ -98,8 +98,8 @@ impl Received {
 
     /// The body as it goes to an engine: without its selectors, and with the id `id`.
     pub(crate) fn into_outgoing(mut self, id: Option<&RequestId>) -> Outgoing {
-        edit(&mut self.chunks, &self.peek, id);
-        Outgoing::new(self.chunks)
+        let names = edit(&mut self.chunks, &self.peek, id);
+        Outgoing::with_names(self.chunks, names)
     }
 }
 
@@ -116,21 +116,43 @@ fn too_large(limits: &Limits) -> Failure {
 /// A body to send. A clone starts from the beginning and shares the bytes.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    chunks: Arc<[Bytes]>,
+    content: Arc<Content>,
     next: usize,
-    length: u64,
     left: u64,
+}
+
+#[derive(Debug)]
+struct Content {
+    chunks: Vec<Bytes>,
+    length: u64,
+    /// Where the names of the request and its session stand.
+    names: Names,
 }
 
 impl Outgoing {
     pub(crate) fn new(chunks: Vec<Bytes>) -> Self {
+        Self::with_names(chunks, Names::default())
+    }
+
+    /// The same of a body in which the names of the request and its session stand there.
+    pub(crate) fn with_names(chunks: Vec<Bytes>, names: Names) -> Self {
         let length = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         Self {
-            chunks: chunks.into(),
+            content: Arc::new(Content { chunks, length, names }),
             next: 0,
-            length,
             left: length,
         }
+    }
+
+    /// The pieces of the body that make it the request it is: without the names of the request and its session, which
+    /// a client may choose anew when it sends it again.
+    pub(crate) fn essence(&self) -> impl Iterator<Item = &[u8]> {
+        let mut end = 0;
+        self.content.chunks.iter().flat_map(move |chunk| {
+            let start = end;
+            end += chunk.len();
+            self.content.names.around(chunk, start)
+        })
     }
 
     pub(crate) fn empty() -> Self {
@@ -138,17 +160,16 @@ impl Outgoing {
     }
 
     pub(crate) fn length(&self) -> u64 {
-        self.length
+        self.content.length
     }
 }
 
 impl Clone for Outgoing {
     fn clone(&self) -> Self {
         Self {
-            chunks: Arc::clone(&self.chunks),
+            content: Arc::clone(&self.content),
             next: 0,
-            length: self.length,
-            left: self.length,
+            left: self.content.length,
         }
     }
 }
@@ -158,7 +179,7 @@ impl Body for Outgoing {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(chunk) = self.chunks.get(self.next).cloned() else {
+        let Some(chunk) = self.content.chunks.get(self.next).cloned() else {
             return Poll::Ready(None);
         };
         self.next += 1;

@@ -7,8 +7,16 @@ use bytes::Bytes;
 /// Cuts the selectors out of `chunks`, and gives the request the id `id`; no other byte is changed or copied.
 ///
 /// For the engine a `null` id is the same as none, and a second `rid` in front of it would lose against it.
-pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&RequestId>) {
+///
+/// Returns where the names of the request and its session stand then.
+pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&RequestId>) -> Names {
     let insertion = id.map(|id| insertion(peek, id));
+    let names = Names::after(peek, insertion.as_ref());
+    make(chunks, peek, insertion);
+    names
+}
+
+fn make(chunks: &mut Vec<Bytes>, peek: &Peek, insertion: Option<(Span, Bytes)>) {
     if let (Some((span, text)), true) = (&insertion, peek.cuts.is_empty()) {
         return splice(chunks, *span, text.clone());
     }
@@ -18,6 +26,55 @@ pub(crate) fn edit(chunks: &mut Vec<Bytes>, peek: &Peek, id: Option<&RequestId>)
     edits.sort_by_key(|(span, _)| std::cmp::Reverse((span.start, span.end)));
     for (span, text) in edits {
         splice(chunks, span, text);
+    }
+}
+
+/// Where the `rid` and the `session_id` of an edited body stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names([Span; 2]);
+
+impl Names {
+    fn after(peek: &Peek, insertion: Option<&(Span, Bytes)>) -> Self {
+        // What was cut or put in before a place moves it.
+        let moved = |place: usize, by_insertion: bool| {
+            let before = peek.cuts.iter().filter(|cut| cut.end <= place);
+            let cut: usize = before.map(|cut| cut.end - cut.start).sum();
+            let grown = insertion.filter(|(span, _)| by_insertion && span.end <= place);
+            let (more, less) = grown.map_or((0, 0), |(span, text)| (text.len(), span.end - span.start));
+            (place + more).saturating_sub(cut + less)
+        };
+        let value = |span: Span| {
+            let start = moved(span.start, true);
+            let end = start + (span.end - span.start);
+            Span { start, end }
+        };
+        let rid = match insertion {
+            Some((span, text)) => {
+                let start = moved(span.start, false);
+                let end = start + text.len();
+                Span { start, end }
+            }
+            None => peek.value(Field::Rid).map(value).unwrap_or_default(),
+        };
+        let session = peek.value(Field::SessionId).map(value).unwrap_or_default();
+        let mut names = [rid, session];
+        names.sort_unstable_by_key(|span| span.start);
+        Self(names)
+    }
+
+    /// What is left of `chunk`, which begins at `start`.
+    pub(crate) fn around<'a>(&self, chunk: &'a [u8], start: usize) -> [&'a [u8]; 3] {
+        let place = |offset: usize| offset.saturating_sub(start).min(chunk.len());
+        let [one, two] = self.0;
+        let two = Span {
+            start: two.start.max(one.end),
+            end: two.end.max(one.end),
+        };
+        [
+            &chunk[..place(one.start)],
+            &chunk[place(one.end)..place(two.start)],
+            &chunk[place(two.end)..],
+        ]
     }
 }
 

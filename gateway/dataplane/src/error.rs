@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::headers;
 use crate::json::push_string;
 use crate::peek::Malformed;
+use crate::poison;
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
@@ -50,6 +51,7 @@ pub(crate) enum Code {
     SessionClosed,
     PoolFailed,
     PoolClosed,
+    PoisonSuspected,
     BackendUnreachable,
     ConnectTimeout,
     FirstByteTimeout,
@@ -96,6 +98,7 @@ impl Code {
             Self::SessionClosed => "session_closed",
             Self::PoolFailed => "pool_failed",
             Self::PoolClosed => "pool_closed",
+            Self::PoisonSuspected => "poison_suspected",
             Self::BackendUnreachable => "backend_unreachable",
             Self::ConnectTimeout => "connect_timeout",
             Self::FirstByteTimeout => "first_byte_timeout",
@@ -130,6 +133,7 @@ impl Code {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::SessionClosed | Self::RequestWaiting | Self::SharedPrefix => StatusCode::CONFLICT,
             Self::VersionMismatch => StatusCode::TOO_EARLY,
+            Self::PoisonSuspected => StatusCode::UNPROCESSABLE_ENTITY,
             Self::AtCapacity | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::NoEligibleBackend
             | Self::Fenced
@@ -260,6 +264,7 @@ impl Failure {
             Error::SessionClosed => Code::SessionClosed,
             Error::PoolFailed { .. } => Code::PoolFailed,
             Error::PoolClosed => Code::PoolClosed,
+            Error::PoisonSuspected { .. } => Code::PoisonSuspected,
             _ => Code::NoEligibleBackend,
         };
         let failure = Self::new(code, format!("{error} (role {role:?}, model {model:?})"))
@@ -274,6 +279,7 @@ impl Failure {
                 .with_number("draining", census.draining.into())
                 .with_number("pending_version", census.pending_version.into())
                 .with_number("tainted", census.tainted.into()),
+            Error::PoisonSuspected { entry } => failure.with_json("poison", &poison::view(entry).to_string()),
             Error::StaleVersion { expected, published } => failure.of_other_version(*expected, *published),
             Error::AtCapacity { outstanding, limit } => failure
                 .with_number("outstanding", (*outstanding).into())

@@ -11,18 +11,21 @@ use crate::error::{Code, Failure};
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
 use crate::plane::Plane;
+use crate::poison::Trail;
+use crate::relay::is_event_stream;
 use crate::shared::LeaseGuard;
 use crate::stats::add;
 use crate::trace::Trace;
 use crate::upstream::{ConnectError, EngineLink, Upstream};
 use crate::version_log::VersionMismatch;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
 use router_core::lease::{Outcome, Settlement};
 use router_core::time::Timestamp;
 use router_core::version::Published;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -47,6 +50,8 @@ pub(crate) struct Exchange {
     authorization: Option<HeaderValue>,
     /// When the request began to look for a backend, on the clock of the pool.
     began: Timestamp,
+    /// By what the request would be recognised if it killed its engine.
+    trail: Trail,
     /// Of a request whose client records it, when somebody makes spans of them.
     trace: Option<Box<Trace>>,
 }
@@ -96,6 +101,7 @@ impl Exchange {
             execution: Some(execution),
             authorization,
             began,
+            trail: Trail::default(),
             trace: None,
         }
     }
@@ -156,15 +162,19 @@ impl Exchange {
             self.written_before = link.written();
             match before_either(deadlines, link.send(request.clone())).await {
                 Ok(Ok(response)) => {
-                    self.note_head(response.status());
+                    self.note_head(request, &response);
                     return Ok(response);
                 }
                 Ok(Err(_)) if !self.was_written() && !fresh => {
                     self.link = None;
                     fresh = true;
                 }
-                Ok(Err(error)) => return Err(self.broken_before_head(&error)),
+                Ok(Err(error)) => {
+                    self.take_print(request);
+                    return Err(self.broken_before_head(&error));
+                }
                 Err(code) => {
+                    self.take_print(request);
                     let failure = self.late(code);
                     return Err(Refusal::Final(failure));
                 }
@@ -172,12 +182,17 @@ impl Exchange {
         }
     }
 
-    fn note_head(&mut self, status: StatusCode) {
+    fn note_head(&mut self, request: &Request<Outgoing>, response: &Response<Incoming>) {
         if let Some(lease) = &self.lease {
+            if is_event_stream(response.headers()) {
+                self.trail.take_print(lease.pool(), request);
+            } else {
+                self.trail.note_answered();
+            }
             let waited = lease.pool().now().since(lease.granted());
             lease.pool().note_phase(RequestPhase::FirstByte, waited);
             if let Some(trace) = &mut self.trace {
-                trace.note_head(waited, status.as_u16());
+                trace.note_head(waited, response.status().as_u16());
             }
         }
     }
@@ -217,7 +232,12 @@ impl Exchange {
         let not_sent = Settlement::new(Outcome::NotSent);
         let (code, settlement) = match error {
             ConnectError::Timeout(_) => (Code::ConnectTimeout, not_sent),
-            ConnectError::Refused(_) => (Code::BackendUnreachable, not_sent),
+            ConnectError::Refused(error) => {
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    self.note_refused();
+                }
+                (Code::BackendUnreachable, not_sent)
+            }
             // Our own shortage must not mark a healthy engine as failing.
             ConnectError::Exhausted(_) => (Code::BackendUnreachable, not_sent.without_evidence()),
         };
@@ -267,6 +287,7 @@ impl Exchange {
         let mut settlement = Settlement::new(Outcome::Ambiguous);
         // A long execution is no failure of the engine; a hung engine is found by its probes.
         settlement.is_evidence = code != Code::TotalTimeout;
+        settlement = self.trail.mark(settlement);
         // What it sent before is no sign of life after this.
         self.upstream.forget_heard();
         if let (Some(lease), Some(execution)) = (&self.lease, &self.execution) {
@@ -280,6 +301,24 @@ impl Exchange {
             self.upstream.describe()
         );
         self.failure(code, message).maybe_executed()
+    }
+
+    fn take_print(&mut self, request: &Request<Outgoing>) {
+        if let Some(lease) = &self.lease {
+            self.trail.take_print(lease.pool(), request);
+        }
+    }
+
+    /// Notes that the engine has answered a part of the body.
+    pub(crate) fn note_answered(&mut self) {
+        self.trail.note_answered();
+    }
+
+    fn note_refused(&self) {
+        if let Some(lease) = &self.lease {
+            let backend = lease.backend().reference;
+            lease.pool().with(|pool, now| pool.note_refused(backend, now));
+        }
     }
 
     /// Ends an execution whose answer is not one of an engine.

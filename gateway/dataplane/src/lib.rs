@@ -41,6 +41,7 @@ mod openapi;
 pub mod parked;
 mod peek;
 mod plane;
+mod poison;
 mod probe;
 mod ready;
 mod relay;

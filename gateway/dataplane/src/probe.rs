@@ -103,6 +103,8 @@ impl Drop for Probing {
 /// What a probe found.
 struct Finding {
     alive: bool,
+    /// Nobody listens at its address.
+    refused: bool,
     /// What it proves: a refused generation proves no more than that somebody answers.
     kind: ProbeKind,
     weights: Told,
@@ -142,6 +144,9 @@ async fn examine(
         ..probe
     };
     upstreams.shared().with(|pool, now| {
+        if finding.refused {
+            pool.note_refused(probe.backend, now);
+        }
         let is_current = pool.finish_probe(&probe, finding.alive, now);
         let named = match finding.weights {
             Told::Nothing => return,
@@ -158,6 +163,7 @@ async fn examine(
 async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
     let mark = upstream.heard_mark();
     let call = upstream.ask(Method::GET, "/model_info", Outgoing::empty(), plane.engine_key.as_ref());
+    let mut refused = false;
     let (alive, weights) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(reply)) => {
             upstream.note_answer(ProbeKind::Liveness, reply.status);
@@ -169,12 +175,16 @@ async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
             (!reply.status.is_server_error(), told)
         }
         Ok(Err(NoAnswer::NotAsked)) => return None,
-        Ok(Err(NoAnswer::Silent | NoAnswer::Refused)) => (false, Told::Nothing),
+        Ok(Err(error @ (NoAnswer::Silent | NoAnswer::Refused))) => {
+            refused = error == NoAnswer::Refused;
+            (false, Told::Nothing)
+        }
         // Too busy to answer, but it is generating.
         Err(_) => (upstream.heard_since(mark), Told::Nothing),
     };
     Some(Finding {
         alive,
+        refused,
         kind: ProbeKind::Liveness,
         weights,
     })
@@ -194,6 +204,7 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     };
     let finding = |alive, kind| Finding {
         alive,
+        refused: false,
         kind,
         weights: Told::Nothing,
     };
@@ -220,7 +231,10 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     match answer {
         None | Some(Ok(Err(NoAnswer::NotAsked))) => None,
         Some(Err(_)) => Some(finding(upstream.heard_since(mark), ProbeKind::Generate)),
-        Some(Ok(_)) => Some(finding(false, ProbeKind::Generate)),
+        Some(Ok(answer)) => Some(Finding {
+            refused: matches!(answer, Err(NoAnswer::Refused)),
+            ..finding(false, ProbeKind::Generate)
+        }),
     }
 }
 

@@ -136,6 +136,7 @@ impl Relay {
     /// Notes a chunk that goes to the client.
     fn pass(&mut self, chunk: &Bytes) {
         self.exchange.upstream().hear();
+        self.exchange.note_answered();
         self.patience.rest();
         self.observer.feed(chunk);
         if let Some(version) = self.observer.take_other_version() {

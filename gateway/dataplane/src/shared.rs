@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::latency::{Latencies, RequestPhase};
 use crate::parked::Wakers;
+use crate::poison::Printer;
 use crate::request_id::AbortIds;
 use crate::resolve::{Clue, Clues};
 use http::HeaderValue;
@@ -18,7 +19,7 @@ use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -36,6 +37,10 @@ pub struct SharedPool {
     latencies: Latencies,
     /// How to find out how executions ended, when the pool wants that.
     clues: Option<Clues>,
+    /// Hashes the bodies of requests; `None` when requests that kill engines are not looked for.
+    printer: Option<Printer>,
+    /// Whether requests have to show their fingerprints: something broke off lately, or is suspect.
+    watchful: AtomicBool,
     /// The latest revision of the pool, for those who wait for a change of its control side.
     revision: watch::Sender<u64>,
 }
@@ -55,6 +60,7 @@ impl SharedPool {
     /// The same on a clock of the caller's choice.
     #[must_use]
     pub fn with_clock(name: impl Into<String>, config: PoolConfig, clock: Clock) -> Arc<Self> {
+        let printer = (config.poison_deaths > 0).then(|| Printer::new(config.hash_seed));
         let clues = (config.on_ambiguous == OnAmbiguous::Resolve).then(Clues::default);
         Arc::new(Self {
             name: name.into(),
@@ -66,6 +72,8 @@ impl SharedPool {
             version_mismatches: AtomicU64::new(0),
             latencies: Latencies::default(),
             clues,
+            printer,
+            watchful: AtomicBool::new(false),
             revision: watch::Sender::new(0),
         })
     }
@@ -107,6 +115,16 @@ impl SharedPool {
         self.clues.as_ref()
     }
 
+    /// How bodies are hashed; `None` when requests that kill engines are not looked for.
+    pub(crate) fn printer(&self) -> Option<&Printer> {
+        self.printer.as_ref()
+    }
+
+    /// Whether requests have to show their fingerprints.
+    pub(crate) fn is_watchful(&self) -> bool {
+        self.watchful.load(Relaxed)
+    }
+
     /// Ends an execution whose end is unknown and that is over now.
     pub fn settle_lost(&self, lease: LeaseId) -> Result<Settled, Error> {
         let settled = self.with(|pool, now| pool.settle(lease, Settlement::new(Outcome::Lost), now));
@@ -140,6 +158,11 @@ impl SharedPool {
         let before = pool.revision();
         let answer = operation(pool, wakers, now);
         let after = pool.revision();
+        let watchful = pool.is_watchful();
+        // Looking first keeps the cache line shared between the threads.
+        if watchful != self.watchful.load(Relaxed) {
+            self.watchful.store(watchful, Relaxed);
+        }
         let woken = if pool.has_wakes() {
             wakers.take(&pool.take_wakes())
         } else {

@@ -111,8 +111,7 @@ class Gateway:
 
     async def __aenter__(self) -> Gateway:
         async with AsyncExitStack() as resources:
-            names = [role.name for role in self._roles]
-            app = create_app(names, self.statistics, self._watch, self._workers, lambda: self._fleet)
+            app = create_app(self._roles, self.statistics, self._watch, self._workers, lambda: self._fleet)
             socket = await resources.enter_async_context(private_server(app))
             self._data_plane = _start_data_plane(self.config, self._roles, socket, self._address_rules)
             resources.push_async_callback(self._stop_data_plane)

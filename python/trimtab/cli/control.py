@@ -47,8 +47,9 @@ def _with_common(function: Callable[..., None]) -> Callable[..., None]:
 def update(*, path: str, version: int, cache: str, **common: Any) -> None:
     """Give the engines of a model new weights, and publish their version.
 
-    Requests are held from the first step to the last, and go on with the new weights. Needs a manager ('trimtab up').
-    With an admin key: TRIMTAB_ADMIN_KEY. Exit code 0: done on every engine; 1: not, the rows say why.
+    What runs is aborted, and its client gets the tokens so far. Until the version is published, requests that say how
+    long they wait ('x-trimtab-wait') are held, and others refused (503). Needs a manager ('trimtab up'). With an admin
+    key: TRIMTAB_ADMIN_KEY. Exit code 0: done on every engine; 1: not, the rows say why.
     """
     body = {"path": path, "version": version, "flush": cache}
     _run("update_weights/from_disk", body, watches=True, **common)

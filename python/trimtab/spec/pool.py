@@ -9,6 +9,9 @@ from trimtab._core import Pool
 from trimtab.spec.error import ConfigError
 from trimtab.spec.rules import MAX_COUNT, check_bool, check_choice, check_int, check_seconds
 
+_MAX_POISON_DEATHS = 100
+"""Whoever lets more engines die wants the guard off."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSpec:
@@ -34,6 +37,8 @@ class PoolSpec:
             ``outstanding`` executions and one more; ``plain`` executions.
         spill: An idle session with a short context leaves an engine that is much fuller than the best one.
         rebind_on_publish: A new weight version lets every session choose its engine anew.
+        poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing.
+        poison_quarantine_s: How long it is refused after the last of them.
     """
 
     session_ttl_s: float = 3600.0
@@ -52,6 +57,8 @@ class PoolSpec:
     load: Literal["sessions", "outstanding", "plain"] = "sessions"
     spill: bool = True
     rebind_on_publish: bool = False
+    poison_deaths: int = 2
+    poison_quarantine_s: float = 600.0
 
     def __post_init__(self) -> None:
         check_seconds("session_ttl_s", self.session_ttl_s)
@@ -75,6 +82,9 @@ class PoolSpec:
             raise ConfigError(
                 "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
             )
+
+        check_int("poison_deaths", self.poison_deaths, 0, _MAX_POISON_DEATHS)
+        check_seconds("poison_quarantine_s", self.poison_quarantine_s)
 
     def _check_queue(self) -> None:
         if self.queue_size is not None:
@@ -104,4 +114,6 @@ class PoolSpec:
             load=self.load,
             spill=self.spill,
             rebind_on_publish=self.rebind_on_publish,
+            poison_deaths=self.poison_deaths,
+            poison_quarantine_s=self.poison_quarantine_s,
         )

@@ -145,6 +145,12 @@ impl Error {
                 "the sender has {limit} settled requests that it did not report as settled: send the settled intervals"
             ),
             Self::TooManyWaiters { limit } => write!(f, "{limit} requests wait already"),
+            Self::PoisonSuspected { entry } => write!(
+                f,
+                "{entry}; it is refused for another {} s, so that it kills no more: change the request, or clear entry {}",
+                entry.expires_in.as_secs(),
+                entry.name()
+            ),
             Self::DrainTimeout {
                 update,
                 outstanding: 0,

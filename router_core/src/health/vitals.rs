@@ -241,6 +241,14 @@ impl Vitals {
         }
     }
 
+    /// Takes in that the process is dead.
+    pub(crate) fn note_dead(&mut self, (now, active): (Timestamp, Duration)) {
+        if matches!(self.health, Health::Up | Health::Suspect | Health::HalfOpen) {
+            self.unhealthy_since.get_or_insert(active);
+            self.trip(now);
+        }
+    }
+
     /// Takes in that executions run and nothing was heard of them for too long.
     pub(crate) fn note_stall(&mut self, (now, active): (Timestamp, Duration)) {
         if matches!(self.health, Health::Up | Health::Suspect) {

@@ -71,6 +71,7 @@ impl Pool {
             session: request.session.map(|key| Name { namespace, key }),
             exclude: request.exclude,
             expect_version: request.expect_version,
+            fingerprint: request.fingerprint,
             request: Some((Request { sender: handle, seq }, fingerprint)),
             ticket: None,
         }))

@@ -73,6 +73,7 @@ impl Pool {
             sessions_expired: self.totals.sessions_expired,
             sessions_evicted: self.totals.sessions_evicted,
             census: self.census(),
+            poison: self.poison.statistics(),
             control: self.control_statistics(),
             durations: self.durations.of_grants(self.totals.picks.total()),
         }

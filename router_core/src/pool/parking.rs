@@ -30,7 +30,7 @@ impl Pool {
         let now = self.advance(now);
         check_session_key(request.session)?;
         let claimant = match &request.key {
-            None => Claimant::unkeyed(request.session, request.exclude, request.expect_version),
+            None => Claimant::unkeyed(request),
             Some(key) => match self.recall(request, key, now)? {
                 Recalled::Granted(grant) => return Ok(Acquisition::Granted(grant)),
                 Recalled::Parked(ticket) => return self.join(ticket, deadline, now),
@@ -86,6 +86,7 @@ impl Pool {
             exclude: claimant.exclude.into(),
             request: claimant.request,
             expect_version: claimant.expect_version,
+            fingerprint: claimant.fingerprint,
             deadline,
             why,
             since: now,
@@ -299,6 +300,7 @@ impl Pool {
             }),
             exclude: &exclude,
             expect_version: waiter.expect_version,
+            fingerprint: waiter.fingerprint,
             request: waiter.request,
             ticket: Some(ticket),
         };

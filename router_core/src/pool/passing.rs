@@ -21,6 +21,9 @@ impl Pool {
         self.expire_sessions(ENDED_PER_TICK, now);
         self.expire_senders();
         self.forget_departed(ENDED_PER_TICK);
+        if self.poison.is_watchful() {
+            self.poison.expire(now);
+        }
         if self.config.on_drain_timeout == OnDrainTimeout::Fail {
             self.fail_overdue_drain();
         }

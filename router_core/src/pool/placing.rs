@@ -1,6 +1,6 @@
 //! Placing an execution: the grant condition, the choice of a backend, and the reservation.
 
-use super::{Grant, Pool};
+use super::{AcquireRequest, Grant, Pool};
 use crate::error::{Census, Error};
 use crate::fence::DEFAULT;
 use crate::health::Health;
@@ -25,7 +25,9 @@ pub(super) struct Claimant<'a> {
     pub(super) session: Option<Name<'a>>,
     pub(super) exclude: &'a [BackendRef],
     pub(super) expect_version: Option<u64>,
-    /// The request of a sender, with the fingerprint of its body.
+    /// Of what is to run, when it is known.
+    pub(super) fingerprint: Option<u64>,
+    /// The request of a sender, with what tells its calls apart.
     pub(super) request: Option<(Request, u64)>,
     /// The ticket, when it was parked.
     pub(super) ticket: Option<Ticket>,
@@ -34,20 +36,17 @@ pub(super) struct Claimant<'a> {
 impl<'a> Claimant<'a> {
     /// A request without a sender.
     #[inline]
-    pub(super) const fn unkeyed(
-        session: Option<&'a str>,
-        exclude: &'a [BackendRef],
-        expect_version: Option<u64>,
-    ) -> Self {
-        let session = match session {
+    pub(super) const fn unkeyed(request: &AcquireRequest<'a>) -> Self {
+        let session = match request.session {
             Some(key) => Some(Name { namespace: COMMON, key }),
             None => None,
         };
         Self {
             owner: DEFAULT,
             session,
-            exclude,
-            expect_version,
+            exclude: request.exclude,
+            expect_version: request.expect_version,
+            fingerprint: request.fingerprint,
             request: None,
             ticket: None,
         }
@@ -109,6 +108,9 @@ impl Pool {
 
     /// Grants a lease, if every condition holds at this instant.
     pub(super) fn place(&mut self, claimant: &Claimant<'_>, now: Timestamp) -> Result<Grant, Error> {
+        if self.poison.has_suspects() {
+            self.check_poison(claimant)?;
+        }
         if !self.is_open(claimant.owner) {
             return Err(self.refusal(claimant.owner));
         }

@@ -27,6 +27,7 @@ impl Pool {
             },
             pool_generation,
             seq: target.probe_seq,
+            begun: self.clock,
         })
     }
 
@@ -45,6 +46,9 @@ impl Pool {
             return false;
         }
         let is_waking = std::mem::take(&mut self.backends.at_mut(probe.backend.slot()).is_waking);
+        if alive {
+            self.revive(probe.backend, probe.begun);
+        }
         match probe.kind {
             _ if is_waking && !alive => self.doubt(probe.backend),
             ProbeKind::Liveness => self.note_probe(probe.backend, alive),
@@ -65,6 +69,9 @@ impl Pool {
     pub fn report_probe(&mut self, backend: BackendRef, alive: bool, now: Timestamp) {
         self.advance(now);
         if self.is_live(backend) && self.may_probe() {
+            if alive {
+                self.revive(backend, self.clock);
+            }
             self.note_probe(backend, alive);
             self.pump();
         }

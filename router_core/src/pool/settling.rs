@@ -57,6 +57,9 @@ impl Pool {
     fn settle_ambiguous(&mut self, lease: LeaseId, open: &Lease, settlement: &Settlement, now: Timestamp) {
         let backend = Arc::clone(&self.backends.at(open.backend.slot()).info);
         let evidence = self.evidence(open, settlement);
+        if evidence == Evidence::Failure {
+            self.note_break(open, settlement);
+        }
         if self.config.on_ambiguous == OnAmbiguous::Resolve {
             self.keep_counted(lease, open, evidence);
             return;

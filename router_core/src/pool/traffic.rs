@@ -14,8 +14,8 @@ impl Pool {
     /// backend ([`crate::select`]).
     ///
     /// Fails with [`Error::InvalidSessionKey`], [`Error::AtCapacity`] or [`Error::NoEligibleBackend`], with
-    /// [`Error::Fenced`], [`Error::NotServing`], [`Error::VersionNotAcked`] or [`Error::StaleVersion`], on a pool that
-    /// is over with [`Error::PoolFailed`] or [`Error::PoolClosed`], and for the request of a sender with
+    /// [`Error::Fenced`], [`Error::NotServing`], [`Error::VersionNotAcked`], [`Error::StaleVersion`] or
+    /// [`Error::PoisonSuspected`], on a pool that is over with [`Error::PoolFailed`] or [`Error::PoolClosed`], and for the request of a sender with
     /// [`Error::UnknownSender`], [`Error::IdempotencyConflict`], [`Error::RequestSettled`], [`Error::StaleRequest`] or
     /// [`Error::TooManyTombstones`]. Then nothing changed, and a pin stays where it was.
     pub fn acquire(&mut self, request: &AcquireRequest<'_>, now: Timestamp) -> Result<Grant, Error> {
@@ -24,7 +24,7 @@ impl Pool {
         if let Some(key) = &request.key {
             return self.acquire_keyed(request, key, now);
         }
-        let claimant = Claimant::unkeyed(request.session, request.exclude, request.expect_version);
+        let claimant = Claimant::unkeyed(request);
         self.place(&claimant, now)
     }
 

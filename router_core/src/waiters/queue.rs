@@ -33,7 +33,9 @@ pub(crate) struct Waiter {
     /// The session, when it is known: it counts one more lease while this waits, so that it does not expire.
     pub(crate) hold: Option<Handle>,
     pub(crate) exclude: Box<[BackendRef]>,
-    /// The request of a sender, with the fingerprint of its body.
+    /// Of what is to run, when it is known.
+    pub(crate) fingerprint: Option<u64>,
+    /// The request of a sender, with what tells its calls apart.
     pub(crate) request: Option<(Request, u64)>,
     pub(crate) expect_version: Option<u64>,
     /// Of the call that waits longest.

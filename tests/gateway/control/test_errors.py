@@ -16,7 +16,7 @@ from trimtab_gateway.control import create_app
 from trimtab_gateway.control.errors import error_middleware
 from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.publisher import Publisher, Watch
-from trimtab_gateway.snapshot import Fleet
+from trimtab_gateway.snapshot import Fleet, ServedRole
 
 if TYPE_CHECKING:
     from tests.gateway.control.conftest import Start
@@ -145,7 +145,9 @@ async def test_a_failure_inside_is_500_json_and_its_cause_is_logged(caplog: pyte
         raise ZeroDivisionError("the secret cause")
 
     nobody = Workers((), rules=AddressRules(), engine_key=None, engine_ca=None, is_own=lambda _: False)
-    app = create_app(["rollout"], broken, Watch(Publisher(lambda: Fleet(()))), nobody, lambda: None)
+    app = create_app(
+        [ServedRole("rollout", {}, None)], broken, Watch(Publisher(lambda: Fleet(()))), nobody, lambda: None
+    )
     async with TestServer(app) as server, ClientSession() as client:
         with caplog.at_level(logging.ERROR, logger="trimtab"):
             answer = await client.get(server.make_url("/rollout/v1/models"))

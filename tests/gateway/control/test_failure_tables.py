@@ -1,4 +1,4 @@
-"""``docs/gateway.md`` and ``docs/operations.md`` name a test for every failure; what they name exists."""
+"""The tables "What happens when …" of the pages name a test for every failure; what they name exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from trimtab_gateway.control.metrics_pool import POOL_COUNTERS, POOL_GAUGES
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("gateway", "operations")}
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("gateway", "operations", "manager")}
 LINK = re.compile(r"\[`(?P<shown>[\w./]+)::(?P<name>\w+)`\]\(\.\./(?P<path>[\w./]+)\)")
 
 

@@ -26,7 +26,7 @@ from trimtab_gateway import EngineConfig, Gateway, GatewayConfig, ModelConfig, R
 from trimtab_gateway.control import create_app
 from trimtab_gateway.control.workers import Workers
 from trimtab_gateway.publisher import Publisher, Watch
-from trimtab_gateway.snapshot import Fleet
+from trimtab_gateway.snapshot import Fleet, ServedRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,11 @@ async def test_every_path_of_the_control_app_is_described_and_the_reverse(serve:
         if method != "parameters" and operation.get("x-served-by") == "control"
     }
     app = create_app(
-        ["{role}", "other"], served.gateway.statistics, Watch(Publisher(lambda: Fleet(()))), NOBODY, lambda: None
+        [ServedRole("{role}", {}, None), ServedRole("other", {}, None)],
+        served.gateway.statistics,
+        Watch(Publisher(lambda: Fleet(()))),
+        NOBODY,
+        lambda: None,
     )
     routes = {
         (resource.canonical, route.method.lower())
@@ -84,6 +88,7 @@ async def test_every_described_path_of_the_data_plane_exists(serve: Start) -> No
                 path.replace("{role}", "rollout")
                 .replace("{model}", "tiny")
                 .replace("{worker}", "x")
+                .replace("{entry}", "x")
                 .replace("{file}", "app.js")
             )
             answer = await served.client.request("OPTIONS", concrete)

@@ -10,8 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tests.manager.fleet.conftest import Fleet
-    from tests.support.update_scope import SmallScope
     from trimtab.fleet import OperationResult
     from trimtab_manager.launch.types import LaunchRequest
 
@@ -79,15 +77,11 @@ class Engines(Mapping[str, SimEngine]):
         return len(self._launcher.handles)
 
 
-def scope_of(fleet: Fleet) -> SmallScope:
-    """What the kit needs to see of a fleet."""
-    return cast("SmallScope", SimpleNamespace(pool=fleet.pool))
-
-
 async def everybody_serves(fleet: Fleet) -> None:
     """All three are back, whoever was replaced, with the weights of a new update."""
     await wait_until(lambda: set(fleet.published()) == {*SURVIVORS, VICTIM}, "everybody is published")
-    assert (await fleet.manager.undrain("rollout")).ok
+    result = await fleet.manager.undrain("rollout")
+    assert result.ok, [row.error for row in result.engines]
     result = await fleet.manager.update_from_disk("rollout", path="sim://weights/8", version=8)
     assert result.ok, result
     assert fleet.eligible() == {*SURVIVORS, VICTIM}
@@ -102,7 +96,7 @@ async def test_a_fault_of_one_engine_in_one_step(step: str, fault: str) -> None:
     operation, path = STEPS[step]
     async with running_fleet(3, settings=SETTINGS) as fleet:
         await fleet.publish_from_disk("sim://weights/7", 7)
-        watch, traffic = Watch(scope_of(fleet), Engines(fleet.launcher)), Traffic(scope_of(fleet))
+        watch, traffic = Watch(fleet, Engines(fleet.launcher)), Traffic(fleet)
         orders: dict[str, Callable[[], Coroutine[None, None, OperationResult]]] = {
             "pause": lambda: fleet.manager.pause("rollout"),
             "resume": lambda: fleet.manager.resume("rollout"),
@@ -152,7 +146,7 @@ async def test_a_fault_of_a_replacement_while_it_comes_up(path: str, fault: str)
     settings = replace(SETTINGS, transfer_deadline_s=1)
     async with running_fleet(3, settings=settings, launcher=launcher) as fleet:
         await fleet.publish_from_disk("sim://weights/7", 7)
-        watch, traffic = Watch(scope_of(fleet), Engines(launcher)), Traffic(scope_of(fleet))
+        watch, traffic = Watch(fleet, Engines(launcher)), Traffic(fleet)
         async with watch.looking(), traffic.running():
             launcher.handles[VICTIM].kill()
             await wait_until(lambda: VICTIM not in fleet.published(), "it is fenced")

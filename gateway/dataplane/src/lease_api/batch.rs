@@ -31,6 +31,9 @@ pub(super) async fn run(context: Context<'_>, body: &Batch<'_>) -> Result<Bytes,
     let mut entries = Vec::with_capacity(body.requests.len());
     let mut waiting = Vec::new();
     for request in &body.requests {
+        if let Operation::Acquire(body) = request {
+            leases::settle_doubts(context, body).await;
+        }
         let entry = start(context, request).unwrap_or_else(|wait| {
             waiting.push((entries.len(), wait));
             Entry::Waits

@@ -208,7 +208,8 @@ fn status_of(error: &Error, side: Side) -> StatusCode {
         | Error::InvalidBackendId { .. }
         | Error::InvalidSessionKey { .. }
         | Error::InvalidArgument { .. }
-        | Error::UnknownOwner { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        | Error::UnknownOwner { .. }
+        | Error::PoisonSuspected { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Error::UnknownBackend { .. }
         | Error::UnknownLease
         | Error::UnknownSender { .. }
@@ -259,6 +260,7 @@ fn detail_of(error: &Error) -> Map<String, Value> {
         }
         Error::BackendBusy { id, outstanding } => json!({ "backend": id, "outstanding": outstanding }),
         Error::PoolFailed { failure } => json!({ "cause": failure.cause.as_str() }),
+        Error::PoisonSuspected { entry } => json!({ "poison": crate::poison::view(entry) }),
         Error::DrainTimeout {
             update,
             outstanding,

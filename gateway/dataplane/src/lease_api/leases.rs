@@ -7,6 +7,7 @@ use super::reply::{Members, Object, Stamp, milliseconds};
 use super::request::{Acquire, ObservedVersion, Settle};
 use super::{Context, Stamped};
 use crate::parked::ParkedCall;
+use crate::poison;
 use crate::request_id::AbortIds;
 use crate::resolve::Clue;
 use bytes::Bytes;
@@ -42,12 +43,28 @@ pub(super) struct Waiting {
 }
 
 pub(super) async fn acquire(context: Context<'_>, body: &Acquire<'_>) -> Result<Bytes, Refusal> {
+    settle_doubts(context, body).await;
     let granted = match begin(context, body)? {
         Acquiring::Granted(granted) => granted,
         // Boxed, so that those who need not wait have no room for it.
         Acquiring::Waiting(waiting) => Box::pin(waiting.finish(context)).await?,
     };
     Ok(context.write(&granted))
+}
+
+/// Finds out whether engines died under what a lease is asked for, when it depends on that whether there is one.
+pub(super) async fn settle_doubts(context: Context<'_>, body: &Acquire<'_>) {
+    let Some(session) = body.session.as_deref().filter(|_| context.pool.shared.is_watchful()) else {
+        return;
+    };
+    let request = AcquireRequest::for_session(session).keyed(RequestKey {
+        sender: &body.sender,
+        incarnation: &body.incarnation,
+        seq: body.seq,
+    });
+    let key = context.api.engine_key.as_ref();
+    // Boxed, so that its state does not grow that of every acquire.
+    Box::pin(poison::settle_doubts(&context.pool.upstreams, key, &request)).await;
 }
 
 /// Asks for a lease; the sender's sign of life and its settled numbers count first.
@@ -70,6 +87,7 @@ pub(super) fn begin(context: Context<'_>, body: &Acquire<'_>) -> Result<Acquirin
                 seq: body.seq,
             }),
             expect_version: body.expect_version,
+            fingerprint: None,
         };
         if wait.is_zero() {
             pool.acquire(&request, now).map(Acquisition::Granted)
@@ -198,6 +216,8 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle<'_>) -> 
         output_tokens: body.output_tokens,
         context_tokens: body.context_tokens,
         is_evidence: true,
+        fingerprint: None,
+        answered: body.output_tokens.is_some_and(|tokens| tokens > 0),
     };
     let sender = match (&body.sender, &body.incarnation) {
         (Some(sender), Some(incarnation)) => Some((sender, incarnation)),

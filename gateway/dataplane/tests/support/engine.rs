@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// One thing the engine does with a request it has read.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Reset,
     /// Ends the connection.
     Fin,
+    /// Ends the engine: its listener and every connection.
+    Die,
 }
 
 /// A request the engine has read completely.
@@ -57,6 +59,7 @@ struct Memory {
     loads: Loads,
     looks: u64,
     refuses_aborts: bool,
+    life: Option<AbortHandle>,
 }
 
 /// What the engine says that it runs.
@@ -131,6 +134,7 @@ impl Engine {
                 ));
             }
         });
+        memory.lock().expect("no panic").life = Some(task.abort_handle());
         Self { address, memory, task }
     }
 
@@ -256,6 +260,12 @@ async fn perform(stream: &mut TcpStream, step: Step, memory: &Mutex<Memory>) -> 
             return false;
         }
         Step::Fin => return false,
+        Step::Die => {
+            let life = memory.lock().expect("no panic").life.take();
+            life.expect("set at the start").abort();
+            // Ended from outside, like all the others.
+            std::future::pending::<()>().await;
+        }
     }
     true
 }

@@ -17,6 +17,7 @@ from trimtab_gateway.control.fleet import add_fleet_routes
 from trimtab_gateway.control.health import health
 from trimtab_gateway.control.metrics import metrics
 from trimtab_gateway.control.models import models
+from trimtab_gateway.control.poison import add_poison_routes
 from trimtab_gateway.control.status import status
 from trimtab_gateway.control.workers import Workers, add_routes
 
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
     from trimtab.fleet import FleetControl
     from trimtab_gateway.publisher import Watch
+    from trimtab_gateway.snapshot import ServedRole
     from trimtab_gateway.statistics import GatewayStatistics
 
 
 def create_app(
-    roles: Sequence[str],
+    served: Sequence[ServedRole],
     statistics: Callable[[], GatewayStatistics],
     watch: Watch,
     workers: Workers,
@@ -38,12 +40,13 @@ def create_app(
     """Build the control app.
 
     Args:
-        roles: Names of the served roles. A sole role also answers without its prefix.
+        served: The served roles. A sole role also answers without its prefix.
         statistics: The gateway at the moment of the call; called in the event loop, must not block.
         watch: For those who wait for a newer snapshot.
         workers: The engines, for those who register and remove them.
         fleet: Who acts on the engines, if anybody does.
     """
+    roles = [role.name for role in served]
     app = web.Application(middlewares=[error_middleware(roles)])
     app[STATISTICS] = statistics
     app[WATCH] = watch
@@ -57,6 +60,7 @@ def create_app(
             app.router.add_get(f"{prefix}{path}", partial(handler, role=role))
     add_routes(app, workers, roles)
     add_fleet_routes(app, fleet, roles)
+    add_poison_routes(app, served)
     return app
 
 

@@ -46,6 +46,8 @@ WORKERS = (
 """Of the workers API, which also stands under ``/<role>``."""
 FLEET = ("/pause", "/continue", "/flush", "/drain", "/undrain", "/sleep", "/wake", "/update_weights/from_disk")
 """What a manager does to the engines of a role."""
+POISON = (("GET", "/poison"), ("DELETE", "/poison"), ("DELETE", "/poison/{entry}"))
+"""What is refused because engines died under it."""
 
 
 def prefixes(roles: Sequence[str]) -> dict[str, str]:
@@ -63,6 +65,7 @@ def listing(roles: Sequence[str]) -> list[str]:
         lines += [f"POST /{role}{path}" for path in GENERATION]
         lines += [f"GET /{role}{path}" for path in CONTROL]
         lines += [f"POST /{role}{path}" for path in FLEET]
+        lines += [f"{method} /{role}{path}" for method, path in POISON]
     scopes = ["", *(f"/{role}" for role in roles)]
     return lines + [f"{method} {scope}{path}" for scope in scopes for method, path in WORKERS]
 

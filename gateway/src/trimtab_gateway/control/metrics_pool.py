@@ -20,6 +20,7 @@ POOL_GAUGES: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
     "trimtab_senders": ("Senders that are attached", lambda pool: len(pool.senders)),
     "trimtab_tombstones": ("Settled requests that are remembered", lambda pool: pool.tombstones),
     "trimtab_unresolved": ("Executions whose end is being found out", lambda pool: pool.unresolved),
+    "trimtab_poison_refused": ("Requests and sessions refused for killing engines", lambda pool: pool.poison_refused),
 }
 
 POOL_COUNTERS: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
@@ -28,6 +29,8 @@ POOL_COUNTERS: dict[str, tuple[str, Callable[[PoolStatistics], float]]] = {
     "trimtab_probe_discarded": ("Probes whose answer did not count, such as across a pause", lambda p: p.stale_probes),
     "trimtab_sessions_expired": ("Sessions that were idle for longer than the TTL", lambda pool: pool.sessions_expired),
     "trimtab_sessions_evicted": ("Sessions that made room for others at the cap", lambda pool: pool.sessions_evicted),
+    "trimtab_engine_deaths": ("Engines that died, by their connections or by report", lambda pool: pool.engine_deaths),
+    "trimtab_poison_refusals": ("Leases refused as poison", lambda pool: pool.poison_refusals),
     "trimtab_unexpected_abort": ("Executions that engines aborted outside an update", lambda p: p.unexpected_aborts),
 }
 

@@ -130,7 +130,9 @@ class Lifecycle:
                 await replica.engine.cancel_drain()
             replica.gate.open(DRAINED)
 
-        rows = await self._rows(self._chosen(engine), undrain, fleet.settings.control_timeout_s)
+        # A drain that runs may be in the middle of a call, and the engine has to be well again after that.
+        deadline_s = fleet.settings.control_timeout_s + fleet.settings.wake_deadline_s
+        rows = await self._rows(self._chosen(engine), undrain, deadline_s)
         for row in rows:
             fleet.events.info("engine is taken back", engine=row.engine, status=row.status, error=row.error)
         return fleet.result("undrain", rows, began_s)

@@ -11,6 +11,7 @@ fn waiter(owner: u32) -> Waiter {
         exclude: Box::default(),
         request: None,
         expect_version: None,
+        fingerprint: None,
         deadline: Timestamp::MAX,
         why: Error::PoolClosed,
         since: Timestamp::ZERO,

@@ -2,6 +2,7 @@
 
 use super::*;
 use router_core::lease::Outcome;
+use router_core::poison::{PoisonEntry, PoisonSubject};
 use router_core::state::{Cause, Failure};
 use router_core::time::Timestamp;
 use router_core::update::UpdatePhase;
@@ -94,6 +95,16 @@ fn core_errors() -> Vec<Error> {
         },
         Error::TooManyTombstones { limit: 1 },
         Error::TooManyWaiters { limit: 1 },
+        Error::PoisonSuspected {
+            entry: Arc::new(PoisonEntry {
+                id: 1,
+                subject: PoisonSubject::Fingerprint,
+                refused: true,
+                strikes: Vec::new(),
+                refusals: 1,
+                expires_in: Duration::ZERO,
+            }),
+        },
         Error::AtCapacity {
             outstanding: 1,
             limit: 1,
@@ -163,7 +174,15 @@ fn statuses() {
             ],
         ),
         (413, &["body_too_large"]),
-        (422, &["invalid_address", "invalid_capacity", "invalid_request"]),
+        (
+            422,
+            &[
+                "invalid_address",
+                "invalid_capacity",
+                "invalid_request",
+                "poison_suspected",
+            ],
+        ),
         (
             425,
             &["fenced", "no_eligible_backend", "not_serving", "version_not_acked"],
