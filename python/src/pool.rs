@@ -45,6 +45,9 @@ impl Pool {
     }
 }
 
+/// What an idle session counts with `load = "sessions"`, in millionths of an execution.
+const HALF: u32 = 500_000;
+
 #[pymethods]
 impl Pool {
     #[new]
@@ -52,7 +55,7 @@ impl Pool {
         name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
         queue_size = None, queue_timeout_s = None,
         await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
-        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "sessions", spill = true,
+        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "outstanding", spill = true,
         rebind_on_publish = false, poison_deaths = 2, poison_quarantine_s = 600.0, clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
@@ -137,9 +140,9 @@ impl Pool {
                 "load",
                 load,
                 &[
-                    ("sessions", defaults.load),
                     ("outstanding", LoadSignal::Outstanding),
                     ("plain", LoadSignal::Plain),
+                    ("sessions", LoadSignal::OutstandingAndSessions { millionths: HALF }),
                 ],
             )?,
             spill: defaults.spill.filter(|_| spill),

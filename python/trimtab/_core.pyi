@@ -533,11 +533,11 @@ class Pool:
             for ever.
         on_unhealthy: What happens then: ``exclude`` takes the backend out until it is well again, ``fail_pool`` fails
             the pool, for a membership in which nobody can be spared.
-        load: What is compared per capacity when a backend is chosen: ``sessions`` counts executions and one more, and
-            half for each idle session pinned there; ``outstanding`` leaves the idle ones out; ``plain`` counts
-            executions alone.
+        load: What is compared per capacity when a backend is chosen: ``outstanding`` counts executions and one more;
+            ``plain`` executions alone; ``sessions`` adds half for each idle session pinned there, for callers that
+            close their sessions.
         spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load
-            of the best one and three executions more; at most 60 a minute.
+            of the best one and four executions more; at most 60 a minute.
         rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing
             is refused.
@@ -564,7 +564,7 @@ class Pool:
         recovery: Literal["adopt", "restart"] = "adopt",
         unhealthy_budget_s: float | None = None,
         on_unhealthy: Literal["exclude", "fail_pool"] = "exclude",
-        load: Literal["sessions", "outstanding", "plain"] = "sessions",
+        load: Literal["outstanding", "plain", "sessions"] = "outstanding",
         spill: bool = True,
         rebind_on_publish: bool = False,
         poison_deaths: int = 2,

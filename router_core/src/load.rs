@@ -11,14 +11,16 @@ const UNITS: u64 = 1_000_000;
 const MAX_UNITS: f64 = 1e15;
 
 /// What selection takes for the load of a backend, always compared per capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadSignal {
-    /// Executions after one more was placed: `(outstanding + 1) / capacity`.
+    /// Executions after one more was placed: `(outstanding + 1) / capacity`. The default.
+    #[default]
     Outstanding,
-    /// Executions now: `outstanding / capacity`. The same when all capacities are equal.
+    /// Executions now: `outstanding / capacity`. The same as the default when all capacities are equal.
     Plain,
-    /// Like the first, with an idle session counted as a fraction of an execution that will come back. The default, with
-    /// a half: a session that waits for its tool makes its backend look emptier than it is.
+    /// Like the default, with an idle session counted as a fraction of an execution that will come back: a session that
+    /// waits for its tool makes its backend look emptier than it is. Only for callers that close their sessions; of
+    /// others the dead ones count until they expire, and hide where the work is.
     OutstandingAndSessions {
         /// Millionths of an execution per idle session.
         millionths: u32,
@@ -83,12 +85,6 @@ impl Default for Capacity {
 impl fmt::Display for Capacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_f64().fmt(f)
-    }
-}
-
-impl Default for LoadSignal {
-    fn default() -> Self {
-        Self::OutstandingAndSessions { millionths: 500_000 }
     }
 }
 

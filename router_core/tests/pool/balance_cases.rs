@@ -3,7 +3,7 @@
 use crate::support::{Bench, spread};
 use router_core::error::Error;
 use router_core::lease::Outcome;
-use router_core::load::{Capacity, LoadSignal};
+use router_core::load::Capacity;
 use router_core::membership::BackendSpec;
 use router_core::pool::{PickReason, PoolConfig};
 
@@ -72,21 +72,12 @@ fn b29_ties_of_newcomers_go_by_registration() {
     assert_eq!(order, ["e1", "e2", "e3"]);
 }
 
-/// B29: in the same way by capacity, as an idle session counts half an execution.
+/// B29: in the same way by capacity.
 #[test]
 fn b29_sequential_sessions_follow_capacity() {
     let mut bench = Bench::new(PoolConfig::default(), &[3.0, 1.0]);
     for number in 0..40 {
-        bench.turn(&format!("s{number}"));
-    }
-    assert_eq!(bench.per_backend(|backend| backend.sessions.into()), [31, 9]);
-    // Without that the larger backend always has the smaller (outstanding + 1) / capacity ...
-    let plain = PoolConfig {
-        load: LoadSignal::Outstanding,
-        ..PoolConfig::default()
-    };
-    let mut bench = Bench::new(plain, &[3.0, 1.0]);
-    for number in 0..40 {
+        // Without overlap the larger backend always has the smaller (outstanding + 1) / capacity ...
         bench.turn(&format!("s{number}"));
     }
     assert_eq!(bench.per_backend(|backend| backend.sessions.into()), [40, 0]);

@@ -88,12 +88,6 @@ impl Model {
             .find(|incarnation| incarnation.port == port && !incarnation.removed)
     }
 
-    fn idle_on(&self, generation: u32) -> u64 {
-        let is_idle = |session: &Session| self.idle.iter().any(|(number, _)| *number == session.number);
-        let pinned = self.sessions.iter().filter(|session| session.pin == generation);
-        pinned.filter(|session| is_idle(session)).count() as u64
-    }
-
     pub(crate) fn outstanding(&self, generation: u32) -> usize {
         self.leases
             .values()
@@ -116,9 +110,7 @@ impl Model {
     fn choose(&self, exclude: &[u32]) -> Option<u32> {
         let eligible = |candidate: &&Incarnation| candidate.is_eligible() && !exclude.contains(&candidate.generation);
         let score = |candidate: &Incarnation| {
-            // In halves of an execution, of which an idle session is one.
-            let outstanding =
-                2 * (self.outstanding(candidate.generation) as u64 + 1) + self.idle_on(candidate.generation);
+            let outstanding = self.outstanding(candidate.generation) as u64 + 1;
             let sessions = self.sessions_on(candidate.generation) as u64 + 1;
             (outstanding, sessions, candidate.capacity)
         };
