@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benches.balance import report
 from benches.balance.figures import change, estimate
-from benches.balance.policies.registry import CONTENDERS, OFF, PROPOSED, TRIMTAB
+from benches.balance.policies.registry import CONTENDERS, OFF, STICKY, TRIMTAB
 from benches.balance.scenarios import REFERENCE, SCENARIOS, SMOKE
 from benches.balance.sweep import Results, loads, run_one, sweep
 from benches.kit.document import machine, today, write
@@ -88,7 +88,7 @@ Policies:
 
 def pictures(results: Results) -> None:
     """Draw loads over time and bars."""
-    named = {"routing off": OFF, "trimtab": TRIMTAB, f"variant: {PROPOSED}": PROPOSED}
+    named = {"routing off": OFF, "trimtab without spill": STICKY, "trimtab": TRIMTAB}
     data = {
         "sample_s": SAMPLE_S,
         "loads": {title: loads(REFERENCE, policy, 0, SAMPLE_S).load for title, policy in named.items()},
