@@ -35,8 +35,8 @@ over {seeds} seeds. trimtab's clients over HTTP close no sessions, so its row is
 {findings(pairs)}
 
 The sums of durations differ by at most {most:.1f} % ({whose}). Where a session goes depends on what ends first, and a
-millisecond decides that: a measured run of a sticky policy is another draw from the same distribution, not a copy of the
-simulated run. Sticky policies with any sense of load lie within some tenths of a percent of each other here, in
+millisecond decides that: a measured run of a sticky policy is another draw from the same distribution, not a copy of
+the simulated run. Sticky policies with any sense of load lie within some tenths of a percent of each other here, in
 simulation and over HTTP, and their order among themselves means nothing at this size; that they are better than those
 that scatter sessions or herd them is what both agree on. smg's `power_of_two` compares token counts that it asks for
 every ten seconds (here scaled, as its options allow), and its `cache_aware` leaves an engine near the mean load while
@@ -52,7 +52,7 @@ options.
 def findings(pairs: list[Pair]) -> str:
     """Agreement in numbers."""
     lines = [
-        "| | rank correlation | pairs of routers that the simulation separates | HTTP agrees | HTTP says the opposite |",
+        "| | rank correlation | pairs of routers that the simulation separates | HTTP agrees | and contradicts |",
         "|---|---:|---:|---:|---|",
     ]
     for title, of in (("Σ rollouts", durations), ("makespan", makespan), ("spread", spread)):

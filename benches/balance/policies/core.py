@@ -24,7 +24,7 @@ _DRAIN_S = 60.0
 class RouterCore:
     """Leases of a real pool, with the pool's own knobs.
 
-    Without ``forgets`` sessions that are over stay, as they do in a gateway whose clients never say so, until their TTL.
+    Without ``forgets`` sessions that are over stay until their TTL, as in a gateway whose clients never say so.
     """
 
     def __init__(

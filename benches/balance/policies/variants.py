@@ -1,7 +1,7 @@
 """What trimtab's default could be instead: the selection of ``router_core``, with what the pool cannot be set to.
 
-``Spill()`` without arguments chooses as ``router_core`` does, and ``Selection()`` as it does without spill; a test holds
-them to that.
+``Spill()`` without arguments chooses as ``router_core`` does, and ``Selection()`` as it does without spill; a test
+holds them to that.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def test_cache_aware_herds_until_loads_differ() -> None:
 
 
 def test_smgs_cache_aware_spills_near_the_mean() -> None:
-    """An engine that knows the prompt is left once it is more than four above the mean, whatever the threshold of 64."""
+    """An engine that knows the prompt is left once it is over four above the mean, whatever the threshold of 64."""
     policy = CacheAwareSmg((1.0, 1.0), random.Random(0))
     picks = [policy.pick(call(f"s{number}", prompt=2_000), 0.0) for number in range(40)]
     # The first nine herd; from then on the least loaded one takes its part.
