@@ -142,6 +142,11 @@ def test_an_external_group_counts_its_urls() -> None:
             "engine_groups[1].urls[0]",
             "engine_groups[0] has the same address",
         ),
+        (
+            {"engine_groups": (group(**EXTERNAL, lifecycle=False),), "weight_source": "trainer"},
+            "engine_groups[0].lifecycle",
+            "would go on with the old ones",
+        ),
     ],
 )
 def test_a_broken_rule_of_a_model(knobs: dict[str, Any], where: str, words: str) -> None:
