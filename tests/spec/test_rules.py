@@ -75,7 +75,13 @@ def test_gpus_are_counted_from_zero(count: Any) -> None:
         ({**EXTERNAL, "server_args": {"dtype": "float32"}}, "server_args", "not launched"),
         ({**EXTERNAL, "env_vars": {"A": "1"}}, "env_vars", "not launched"),
         ({**EXTERNAL, "gpus_per_engine": 1}, "gpus_per_engine", "not launched"),
+        ({**EXTERNAL, "nodes_per_engine": 2}, "nodes_per_engine", "not launched"),
         ({**EXTERNAL, "parallel": ParallelSpec(tp=2)}, "parallel", "not launched"),
+        (
+            {"gpus_per_engine": 3, "parallel": ParallelSpec(tp=3), "nodes_per_engine": 2},
+            "nodes_per_engine",
+            "2 is refused: gpus_per_engine = 3 cannot be spread over as many nodes evenly",
+        ),
         (
             {"gpus_per_engine": 3, "parallel": ParallelSpec(tp=2)},
             "gpus_per_engine",
