@@ -29,6 +29,7 @@ from trimtab_manager.fleet.monitor import Death, HealthRule, Monitor
 from trimtab_manager.fleet.publication import Newcomer, Publication
 from trimtab_manager.fleet.recovery import Recovery
 from trimtab_manager.fleet.replica import Slot
+from trimtab_manager.weights.transfer import transfer_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -230,6 +231,9 @@ class ModelFleet:
             what=death.what,
             evidence=death.evidence,
         )
+        if death.detector != "control":
+            # What ran there is suspect (422 ``poison_suspected``). A lost control call is no fault of a request.
+            self.pool.report_death(replica.backend, death.what)
         self.publication.fence(slot, f"generation {replica.generation} died: {death.what}")
         replica.engine.mark_dead(death.what)
         self.recovery.bury(slot, replica)
@@ -271,8 +275,13 @@ class ModelFleet:
     def published(self, version: int, source: Source) -> None:
         """Take in what runs now."""
         self.catch_up.note(version, source)
-        self._current = {replica for replica in self.members() if replica.state == "onloading"}
+        self._current = self._made_whole() if transfer_of(source).complete else set()
         self.events.info("weights are published", version=version)
+
+    def _made_whole(self) -> set[Replica]:
+        """Waking engines that the update reached: what a sleep took from their weights, it has brought."""
+        tainted = {row.id for row in self.pool.statistics().backends if row.tainted}
+        return {each for each in self.members() if each.state == "onloading" and each.id not in tainted}
 
     def _refuse_while_held(self, what: str) -> None:
         if self.hold.kind is not None:
