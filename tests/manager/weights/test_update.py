@@ -157,7 +157,7 @@ async def test_a_version_that_the_router_refuses_leaves_it_free_for_the_next(fle
     """The engines have weights that nobody may ask for: they are out, and an update brings them back."""
     assert (await fleet.updates.update(NEW, 5)).ok
     # As if somebody else had published between the check and the end.
-    fleet.updates._check_version = lambda _: None  # type: ignore[method-assign]
+    fleet.updates._check_version = lambda plan: None  # type: ignore[method-assign]
     with pytest.raises(UpdateFailed, match="version 5 stays published: version 4 is refused"):
         await fleet.updates.update(NEW, 4, epoch=0)
     assert fleet.scope.pool.statistics().census["eligible"] == 0

@@ -13,7 +13,7 @@ from trimtab_manager.fleet.fan_out import fan_out
 from trimtab_manager.fleet.replica import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trimtab.fleet import OperationResult
     from trimtab.spec import InferenceModelSpec
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """The comings and goings of one model. What makes engines is done one after another: it counts what is there."""
+    """The comings and goings of one model. What makes engines is done one after another: it counts what is there.
 
-    def __init__(self, fleet: ModelFleet) -> None:
+    Args:
+        fleet: Its engines.
+        owner_of: Which engine of any model of the manager has an address, in words; None: none has.
+    """
+
+    def __init__(self, fleet: ModelFleet, owner_of: Callable[[str], str | None]) -> None:
         self._fleet = fleet
+        self._owner_of = owner_of
         self._making = asyncio.Lock()
 
     async def start(self) -> OperationResult:
@@ -97,6 +103,9 @@ class Membership:
         normal = normalize_address(url)[1]
         if (same := next((slot for slot in fleet.slots.values() if slot.url == normal), None)) is not None:
             return fleet.result("add_engine", [_row(same)], began_s)
+        if (owner := self._owner_of(normal)) is not None:
+            # Two models that update, pause or put to sleep one engine would not know what it does.
+            raise InvalidRequest(f"{normal} is refused: it is engine {owner} already; remove it there first")
         group = EngineGroupSpec(
             name="added", launcher="external", urls=(normal,), capacity=capacity, lifecycle=lifecycle
         )

@@ -190,7 +190,7 @@ class WeightUpdates:
         pool = self._scope.pool
         published, epoch = pool.weight_version, pool.statistics().epoch
         where = f"{self._scope.role}/{self._scope.model}"
-        if plan.epoch is not None and plan.epoch < epoch:
+        if plan.epoch is not None and epoch is not None and plan.epoch < epoch:
             raise VersionRegression(f"{where}: epoch {plan.epoch} is below the current {epoch}; epochs only grow")
         if plan.epoch in (None, epoch) and published is not None and plan.version < published:
             raise VersionRegression(
