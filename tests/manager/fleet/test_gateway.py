@@ -1,4 +1,4 @@
-"""A gateway and a manager on the same pools: what a user of both sees, and that neither goes behind the other's back."""
+"""A gateway and a manager on the same pools: what a user sees, and that neither goes behind the other's back."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ async def test_engines_that_are_not_there_are_shown_with_the_reason() -> None:
         await wait_until(lambda: len(served.launcher.requests) == 2, "its replacement is asked for")
         state, reason = (await served.standing())["policy/0"]
         assert state == "starting"
-        assert reason is not None and "generation 1 died" in reason
+        assert reason is not None
+        assert "generation 1 died" in reason
         served.launcher.gate.set()
         await wait_until(lambda: served.engines() == ["policy/0"], "it is back")
 

@@ -71,10 +71,10 @@ async def test_an_engine_that_dies_of_an_update_is_replaced_and_catches_up(fleet
 
 @pytest.mark.parametrize("survivors", [0, 1], ids=["all lost", "one lost"])
 async def test_a_label_brings_back_no_weights_that_a_sleep_took(fleet: Fleet, survivors: int) -> None:
-    """An engine whose weights are gone gets a new label while it wakes: it does not serve with what is in its memory."""
+    """An engine whose weights are gone gets a new label while it wakes: it does not serve what is in its memory."""
     await fleet.manager.update_weights(FromDisk("sim://weights/7"), 7, role="rollout")
     fleet.fleet.catch_up.note(7, Label())  # version 7 was sent by a trainer, and nobody can send it again
-    lost = [each for each in fleet.fleet.replicas][survivors:]
+    lost = fleet.fleet.replicas[survivors:]
     for replica in lost:
         raw = {**replica.engine.capabilities.server.raw, "enable_memory_saver": True}
         server = replace(replica.engine.capabilities.server, raw=raw)

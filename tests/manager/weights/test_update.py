@@ -145,7 +145,7 @@ async def test_versions_grow_within_an_epoch(fleet: Fleet) -> None:
 async def test_what_could_not_be_published_is_not_begun(
     fleet: Fleet, version: int, epoch: int | None, error: type[Exception]
 ) -> None:
-    """A version below the published one of the same epoch, an epoch below the current one, numbers that nobody holds."""
+    """A version below the published one of its epoch, an epoch below the current one, numbers that nobody holds."""
     assert (await fleet.updates.update(NEW, 5, epoch=1)).ok
     with pytest.raises(error):
         await fleet.updates.update(NEW, version, epoch=epoch)

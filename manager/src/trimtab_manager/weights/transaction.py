@@ -166,7 +166,7 @@ class Transaction:
             self._scope.pool.report_weights(row.member.backend, self._plan.version, reloaded=self._transfer.complete)
 
     def _take_back(self, confirmed: Sequence[Row], error: TrimtabError) -> None:
-        """The router does not publish what engines run: they are out, and it must not wait for that version for ever."""
+        """The router does not publish what engines run: they are out, and it must not wait for that for ever."""
         with suppress(PoolFailed, PoolClosed):
             for row in confirmed:
                 row.fail("publish", "error", str(error))
