@@ -49,17 +49,23 @@ class Membership:
     async def _start(self) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        present = [slot for slot in fleet.slots.values() if slot.replica is not None]
-        absent = [slot for slot in fleet.slots.values() if slot.replica is None and not fleet.recovery.has(slot)]
-        if fleet.spec.fault_tolerance_enabled:
-            rows = await asyncio.gather(*(self._start_one(slot) for slot in absent))
-        else:
-            await fleet.bring_up(absent, "start")
-            rows = [_row(slot) for slot in absent]
+        slots = list(fleet.slots.values())
+        present = [slot for slot in slots if slot.replica is not None]
+        rows = await self._start_absent(slots)
         return fleet.result("start", [*(_row(slot) for slot in present), *rows], began_s)
+
+    async def _start_absent(self, slots: Sequence[Slot]) -> list[EngineResult]:
+        fleet = self._fleet
+        absent = [slot for slot in slots if slot.replica is None and not fleet.recovery.has(slot)]
+        if fleet.spec.fault_tolerance_enabled:
+            return await asyncio.gather(*(self._start_one(slot) for slot in absent))
+        await fleet.bring_up(absent, "start")
+        return [_row(slot) for slot in absent]
 
     async def scale(self, replicas: int, group: str | None) -> OperationResult:
         """Have that many engines of a group: new ones are published in one step, or none; the latest leave first.
+
+        One that was given up is started again.
 
         Raises:
             InvalidRequest: No such group, or it cannot be scaled.
@@ -83,7 +89,7 @@ class Membership:
             rows = [_row(slot) for slot in slots]
         else:
             rows = await self._leave(present[replicas:], f"scale of {spec.name} to {replicas}")
-        return fleet.result("scale", rows, began_s)
+        return fleet.result("scale", [*rows, *await self._start_absent(present[:replicas])], began_s)
 
     async def add(self, url: str, *, capacity: float | None, lifecycle: bool) -> OperationResult:
         """Attach to an engine that runs already.
