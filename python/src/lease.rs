@@ -153,8 +153,14 @@ impl Lease {
         }
     }
 
-    #[pyo3(signature = (outcome, *, output_tokens = None))]
-    fn settle(&self, py: Python<'_>, outcome: &str, output_tokens: Option<u64>) -> PyResult<()> {
+    #[pyo3(signature = (outcome, *, output_tokens = None, context_tokens = None))]
+    fn settle(
+        &self,
+        py: Python<'_>,
+        outcome: &str,
+        output_tokens: Option<u64>,
+        context_tokens: Option<u32>,
+    ) -> PyResult<()> {
         let outcome = Outcome::parse(outcome).ok_or_else(|| {
             let known: Vec<_> = Outcome::ALL.iter().map(|known| known.as_str()).collect();
             errors::invalid_request(
@@ -167,6 +173,7 @@ impl Lease {
             Some(State::Open(guard)) => {
                 let mut settlement = Settlement::new(outcome);
                 settlement.output_tokens = output_tokens;
+                settlement.context_tokens = context_tokens;
                 let settled = guard.try_settle(settlement);
                 *state = Some(State::Settled(match settled {
                     Err(Error::OutcomeConflict { recorded, .. }) => recorded,

@@ -12,6 +12,7 @@ use pyo3::types::PyString;
 use router_core::address::Address;
 use router_core::config::{OnAmbiguous, OnDrainTimeout, OnUnhealthy, Recovery, Start};
 use router_core::error::Error;
+use router_core::load::LoadSignal;
 use router_core::membership::{BackendRef, BackendSpec};
 use router_core::pool::{AcquireRequest, PoolConfig};
 use router_core::sender::{Attach, RequestKey};
@@ -44,6 +45,9 @@ impl Pool {
     }
 }
 
+/// What an idle session counts with `load = "sessions"`, in millionths of an execution.
+const HALF: u32 = 500_000;
+
 #[pymethods]
 impl Pool {
     #[new]
@@ -51,8 +55,8 @@ impl Pool {
         name = "default/default", *, session_ttl_s = 3600.0, session_cap = 1_000_000, max_concurrent = None,
         queue_size = None, queue_timeout_s = None,
         await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
-        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", poison_deaths = 2,
-        poison_quarantine_s = 600.0, clock = None,
+        recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "outstanding", spill = true,
+        rebind_on_publish = false, poison_deaths = 2, poison_quarantine_s = 600.0, clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -70,6 +74,9 @@ impl Pool {
         recovery: &str,
         unhealthy_budget_s: Option<f64>,
         on_unhealthy: &str,
+        load: &str,
+        spill: bool,
+        rebind_on_publish: bool,
         poison_deaths: i64,
         poison_quarantine_s: f64,
         clock: Option<&VirtualClock>,
@@ -128,6 +135,18 @@ impl Pool {
                 on_unhealthy,
                 &[("exclude", OnUnhealthy::Exclude), ("fail_pool", OnUnhealthy::FailPool)],
             )?,
+            load: choice(
+                py,
+                "load",
+                load,
+                &[
+                    ("outstanding", LoadSignal::Outstanding),
+                    ("plain", LoadSignal::Plain),
+                    ("sessions", LoadSignal::OutstandingAndSessions { millionths: HALF }),
+                ],
+            )?,
+            spill: defaults.spill.filter(|_| spill),
+            rebind_on_publish,
             poison_deaths: match poison_deaths {
                 0 => 0,
                 deaths => errors::count(py, "poison_deaths", deaths)?,

@@ -87,7 +87,7 @@ class Lease:
         """The session the lease was acquired for."""
     @property
     def reason(self) -> str:
-        """Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full`` or ``repin:<why>``."""
+        """Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full``, ``spill`` or ``repin:<why>``."""
     @property
     def sticky(self) -> bool:
         """Whether the session was already pinned to this backend."""
@@ -97,12 +97,14 @@ class Lease:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome it was settled with; ``None`` while it is open."""
-    def settle(self, outcome: Outcome, *, output_tokens: int | None = None) -> None:
+    def settle(self, outcome: Outcome, *, output_tokens: int | None = None, context_tokens: int | None = None) -> None:
         """Ends the lease.
 
         Args:
             outcome: What the caller saw of the execution.
             output_tokens: Tokens the engine reported, for statistics.
+            context_tokens: Prompt and output of the session so far. A session of which nobody says it stays where it
+                is, however crowded (``spill`` of the pool).
 
         Raises:
             UnknownLease, OutcomeConflict: It was settled before, or the pool had given it up since its sender was lost:
@@ -531,6 +533,12 @@ class Pool:
             for ever.
         on_unhealthy: What happens then: ``exclude`` takes the backend out until it is well again, ``fail_pool`` fails
             the pool, for a membership in which nobody can be spared.
+        load: What is compared per capacity when a backend is chosen: ``outstanding`` counts executions and one more;
+            ``plain`` executions alone; ``sessions`` adds half for each idle session pinned there, for callers that
+            close their sessions.
+        spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load
+            of the best one and four executions more; at most 60 a minute.
+        rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing
             is refused.
         poison_quarantine_s: Seconds for which it is refused after the last of them, and a single death is remembered.
@@ -556,6 +564,9 @@ class Pool:
         recovery: Literal["adopt", "restart"] = "adopt",
         unhealthy_budget_s: float | None = None,
         on_unhealthy: Literal["exclude", "fail_pool"] = "exclude",
+        load: Literal["outstanding", "plain", "sessions"] = "outstanding",
+        spill: bool = True,
+        rebind_on_publish: bool = False,
         poison_deaths: int = 2,
         poison_quarantine_s: float = 600.0,
         clock: VirtualClock | None = None,

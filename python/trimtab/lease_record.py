@@ -26,7 +26,8 @@ class RouterLease:
         weight_version: Version of the weights that run the execution: label its tokens with it.
         epoch: The epoch of that version.
         sticky: Whether the session was already pinned to the backend.
-        reason: Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full`` or ``repin:<why>``.
+        reason: Why this backend: ``sticky``, ``new``, ``no_session``, ``table_full``, ``spill`` or
+            ``repin:<why>``.
         waited_ms: How long the last call for it waited at the router.
     """
 
@@ -70,6 +71,7 @@ class RouterLease:
         outcome: Outcome,
         *,
         output_tokens: int | None = None,
+        context_tokens: int | None = None,
         http_status: int | None = None,
         observed_weight_version: int | str | None = None,
         error: str | None = None,
@@ -79,6 +81,8 @@ class RouterLease:
         Args:
             outcome: What the caller saw of the execution.
             output_tokens: Tokens the engine reported.
+            context_tokens: Prompt and output of the session so far; a session of which nobody says it is never moved
+                off a crowded engine.
             http_status: Status of the engine's answer.
             observed_weight_version: What the engine reported; the router counts it when it is not the lease's.
             error: In words, for people; the router keeps the last ones.
@@ -94,6 +98,7 @@ class RouterLease:
         members = {
             "outcome": outcome,
             "output_tokens": output_tokens,
+            "context_tokens": context_tokens,
             "http_status": http_status,
             "observed_weight_version": observed_weight_version,
             "error": error,

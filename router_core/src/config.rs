@@ -69,6 +69,9 @@ pub struct Ramp {
 
 /// When an idle session may leave a crowded backend.
 ///
+/// The default is a ratio of 2, a margin of 4, 32,768 tokens and 60 sessions a minute: a few turns in a thousand move, and
+/// the backend that was unlucky with long sessions gives some of them away.
+///
 /// Example: with a ratio of 2 and a margin of 8, a session whose context has at most 4,096 tokens moves from a backend
 /// with 40 executions to one with 2, and never back, as 2 is not twice 40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,17 @@ pub struct Spill {
     pub max_context_tokens: u32,
     /// Sessions that move per minute at most.
     pub per_minute: u32,
+}
+
+impl Default for Spill {
+    fn default() -> Self {
+        Self {
+            ratio: 2,
+            margin: 4,
+            max_context_tokens: 32_768,
+            per_minute: 60,
+        }
+    }
 }
 
 const WAITER_CAP: u32 = 100_000;
@@ -135,9 +149,9 @@ pub struct PoolConfig {
     pub progress_timeout: Option<Duration>,
     /// How fresh and recovered backends are treated; `None`, the default, is like all others.
     pub ramp: Option<Ramp>,
-    /// What selection takes for the load of a backend. Default: [`LoadSignal::Outstanding`].
+    /// What selection takes for the load of a backend.
     pub load: LoadSignal,
-    /// When idle sessions may leave a crowded backend; `None`, the default, is never.
+    /// When idle sessions may leave a crowded backend; `None` is never.
     pub spill: Option<Spill>,
     /// Deaths of engines that a request or session may coincide with before it is refused; 0: nothing is refused. See
     /// [`crate::poison`]. Default: 2.
@@ -174,7 +188,7 @@ impl Default for PoolConfig {
             progress_timeout: None,
             ramp: None,
             load: LoadSignal::default(),
-            spill: None,
+            spill: Some(Spill::default()),
             poison_deaths: 2,
             poison_quarantine: Duration::from_secs(600),
             rebind_on_publish: false,

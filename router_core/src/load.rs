@@ -18,7 +18,9 @@ pub enum LoadSignal {
     Outstanding,
     /// Executions now: `outstanding / capacity`. The same as the default when all capacities are equal.
     Plain,
-    /// Like the default, with an idle session counted as a fraction of an execution that will come back.
+    /// Like the default, with an idle session counted as a fraction of an execution that will come back: a session that
+    /// waits for its tool makes its backend look emptier than it is. Only for callers that close their sessions; of
+    /// others the dead ones count until they expire, and hide where the work is.
     OutstandingAndSessions {
         /// Millionths of an execution per idle session.
         millionths: u32,

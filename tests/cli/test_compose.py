@@ -16,6 +16,7 @@ WORDS = {
     "on_drain_timeout": "report",
     "recovery": "restart",
     "on_unhealthy": "fail_pool",
+    "load": "plain",
 }
 
 

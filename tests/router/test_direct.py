@@ -217,8 +217,10 @@ async def test_two_processes_of_one_name_do_not_take_turns(fleet: Fleet) -> None
 async def test_an_engine_that_refuses_is_not_sent_to(fleet: Fleet) -> None:
     """No byte was written: an error that says so, or, if the caller allowed it, the gateway."""
     (port,) = free_ports(1)
-    fleet.code.add_backend(f"127.0.0.1:{port}", 1000.0, id="gone")
     async with client(fleet) as direct:
+        await direct.post("/generate", {"model": "code"})
+        # Only now: probes find out soon that nobody is there.
+        fleet.code.add_backend(f"127.0.0.1:{port}", 1000.0, id="gone")
         with pytest.raises(trimtab.EngineUnreachable, match="gone") as caught:
             await direct.post("/generate", {"model": "code"})
         assert caught.value.retryable

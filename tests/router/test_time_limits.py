@@ -17,6 +17,7 @@ GENERATIONS = {"python/trimtab/cli/demo/run.py", "python/trimtab/direct.py", "py
 """Their requests take as long as they take."""
 CONTROL = {
     "gateway/src/trimtab_gateway/control/workers/engines.py",
+    "manager/src/trimtab_manager/launch/startup.py",
     "python/trimtab/cli/fetch.py",
     "python/trimtab/discovery_feed.py",
     "python/trimtab/transport.py",

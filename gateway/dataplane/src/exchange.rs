@@ -6,6 +6,7 @@
 
 use crate::abort::{Abort, unasked};
 use crate::body::Outgoing;
+use crate::context;
 use crate::error::{Code, Failure};
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
@@ -42,6 +43,8 @@ pub(crate) struct Exchange {
     link: Option<EngineLink>,
     /// What the connection had written before this request.
     written_before: u64,
+    /// Length of the request's body.
+    body_bytes: u64,
     /// Held until the execution is settled, or its abort is over.
     execution: Option<Arc<Execution>>,
     authorization: Option<HeaderValue>,
@@ -94,6 +97,7 @@ impl Exchange {
             lease: Some(lease),
             link: None,
             written_before: 0,
+            body_bytes: 0,
             execution: Some(execution),
             authorization,
             began,
@@ -144,6 +148,7 @@ impl Exchange {
         request: &Request<Outgoing>,
         deadlines: Deadlines,
     ) -> Result<Response<Incoming>, Refusal> {
+        self.body_bytes = request.body().length();
         let pooled = self.upstream.take_idle();
         let mut fresh = pooled.is_none();
         self.link = pooled;
@@ -328,7 +333,8 @@ impl Exchange {
     }
 
     /// Ends an execution whose response is complete; the connection is kept when it can be.
-    pub(crate) fn complete(&mut self, settlement: Settlement) {
+    pub(crate) fn complete(&mut self, mut settlement: Settlement) {
+        settlement.context_tokens = Some(context::tokens(self.body_bytes, settlement.output_tokens));
         if let Some(link) = self.link.take() {
             self.upstream.give_back(link);
         }

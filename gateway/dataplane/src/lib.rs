@@ -17,6 +17,7 @@ mod body;
 mod client_io;
 pub mod clock;
 pub mod config;
+mod context;
 mod control;
 mod crowd;
 mod cut;

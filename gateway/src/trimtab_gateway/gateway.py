@@ -168,7 +168,7 @@ class Gateway:
         log_failures(self._running())
         log_version_mismatches(self._running())
         self._workers.tick()
-        self._reachability.observe(self._publisher.current())
+        self._reachability.observe(self._publisher.current(), is_managed=self._fleet is not None)
 
 
 def _serve(role: RoleConfig) -> ServedRole:

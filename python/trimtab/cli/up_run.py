@@ -38,7 +38,7 @@ logger = get_logger("up")
 def up(fleet: FleetSpec, config: GatewayConfig, *, as_json: bool) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when something cannot start."""
     with Bringup(is_shown=not as_json and sys.stderr.isatty()) as bringup:
-        prepare(config, as_json=as_json)
+        prepare(config, as_json=as_json, log=bringup.log)
         try:
             with log_folder(fleet) as folder:
                 uvloop.run(_Up(fleet, config, folder, bringup, as_json=as_json).run())

@@ -33,6 +33,10 @@ class PoolSpec:
             that still fit, ``restart`` makes each ambiguous.
         unhealthy_budget_s: How long an engine may be unhealthy in a row, pauses not counted; None: for ever.
         on_unhealthy: What happens then: ``exclude`` takes the engine out, ``fail_pool`` fails the pool.
+        load: What is compared per capacity: ``outstanding`` counts executions and one more; ``plain`` executions;
+            ``sessions`` adds half for each idle session.
+        spill: An idle session with a short context leaves an engine that is much fuller than the best one.
+        rebind_on_publish: A new weight version lets every session choose its engine anew.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing.
         poison_quarantine_s: How long it is refused after the last of them.
     """
@@ -50,6 +54,9 @@ class PoolSpec:
     recovery: Literal["adopt", "restart"] = "adopt"
     unhealthy_budget_s: float | None = None
     on_unhealthy: Literal["exclude", "fail_pool"] = "exclude"
+    load: Literal["outstanding", "plain", "sessions"] = "outstanding"
+    spill: bool = True
+    rebind_on_publish: bool = False
     poison_deaths: int = 2
     poison_quarantine_s: float = 600.0
 
@@ -68,6 +75,9 @@ class PoolSpec:
         if self.unhealthy_budget_s is not None:
             check_seconds("unhealthy_budget_s", self.unhealthy_budget_s)
         check_choice("on_unhealthy", self.on_unhealthy, ("exclude", "fail_pool"))
+        check_choice("load", self.load, ("outstanding", "plain", "sessions"))
+        check_bool("spill", self.spill)
+        check_bool("rebind_on_publish", self.rebind_on_publish)
         if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
             raise ConfigError(
                 "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
@@ -101,6 +111,9 @@ class PoolSpec:
             recovery=self.recovery,
             unhealthy_budget_s=self.unhealthy_budget_s,
             on_unhealthy=self.on_unhealthy,
+            load=self.load,
+            spill=self.spill,
+            rebind_on_publish=self.rebind_on_publish,
             poison_deaths=self.poison_deaths,
             poison_quarantine_s=self.poison_quarantine_s,
         )

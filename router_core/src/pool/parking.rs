@@ -73,8 +73,10 @@ impl Pool {
             .session
             .and_then(|name| self.sessions.find(self.sessions.hash(name), name))
             .filter(|session| !self.sessions.has_expired(*session, now));
-        if let Some(session) = hold {
-            self.open_session_lease(session);
+        if let Some(session) = hold
+            && let Some(slot) = self.open_session_lease(session)
+        {
+            self.refresh(slot);
         }
         let ticket = self.waiters.park(Waiter {
             owner: claimant.owner,
@@ -222,8 +224,10 @@ impl Pool {
     /// Lets the session of a waiter be idle again.
     fn release_hold(&mut self, ticket: Ticket) {
         let hold = self.waiters.get_mut(ticket).and_then(|waiter| waiter.hold.take());
-        if let Some(session) = hold {
-            self.close_session_lease(session, self.clock);
+        if let Some(session) = hold
+            && let Some(slot) = self.close_session_lease(session, self.clock)
+        {
+            self.refresh(slot);
         }
     }
 

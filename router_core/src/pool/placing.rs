@@ -145,6 +145,7 @@ impl Pool {
                 self.move_session(session, pin, slot);
                 return Ok(self.grant(claimant, slot, Some(session), reason));
             }
+            // The grant refreshes the standing of the same slot.
             self.open_session_lease(session);
             return Ok(self.grant(claimant, pin.slot(), Some(session), PickReason::Sticky));
         }

@@ -211,10 +211,10 @@ impl Pool {
         }
         let slot = self.backends.slot_of(held.backend)?;
         let namespace = self.senders.at(sender).namespace;
-        let session = held
-            .session
-            .map(|key| self.pin(Name { namespace, key }, slot))
-            .inspect(|session| self.open_session_lease(*session));
+        let session = held.session.map(|key| self.pin(Name { namespace, key }, slot));
+        if let Some(pinned) = session.and_then(|session| self.open_session_lease(session)) {
+            self.refresh(pinned);
+        }
         let owner = self.senders.at(sender).owner;
         let backend = self.backends.at_mut(slot);
         backend.outstanding += 1;

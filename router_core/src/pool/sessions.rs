@@ -13,35 +13,30 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Pool {
-    /// Counts one more lease of a session that stays where it is.
+    /// Counts one more lease of a session that stays where it is; returns the slot whose load that changes.
     #[inline]
-    pub(super) fn open_session_lease(&mut self, session: Handle) {
-        if self.sessions.open_lease(session) {
-            self.count_idle(self.sessions.pin(session), false);
-        }
+    pub(super) fn open_session_lease(&mut self, session: Handle) -> Option<u32> {
+        let pin = self.sessions.open_lease(session).then(|| self.sessions.pin(session))?;
+        self.count_idle(pin, false)
     }
 
-    /// Counts one lease less.
+    /// Counts one lease less; returns the slot whose load that changes.
     #[inline]
-    pub(super) fn close_session_lease(&mut self, session: Handle, now: Timestamp) {
-        if let Some(pin) = self.sessions.close_lease(session, now) {
-            self.count_idle(pin, true);
-        }
+    pub(super) fn close_session_lease(&mut self, session: Handle, now: Timestamp) -> Option<u32> {
+        let pin = self.sessions.close_lease(session, now)?;
+        self.count_idle(pin, true)
     }
 
     /// Counts one idle session more or less on its backend, if that incarnation is not forgotten.
     #[inline]
-    fn count_idle(&mut self, pin: BackendRef, more: bool) {
-        if let Some(backend) = self.backends.get_mut(pin) {
-            if more {
-                backend.idle_sessions += 1;
-            } else {
-                backend.idle_sessions -= 1;
-            }
-            if matches!(self.config.load, LoadSignal::OutstandingAndSessions { .. }) {
-                self.refresh(pin.slot());
-            }
+    fn count_idle(&mut self, pin: BackendRef, more: bool) -> Option<u32> {
+        let backend = self.backends.get_mut(pin)?;
+        if more {
+            backend.idle_sessions += 1;
+        } else {
+            backend.idle_sessions -= 1;
         }
+        matches!(self.config.load, LoadSignal::OutstandingAndSessions { .. }).then(|| pin.slot())
     }
 
     /// Pins a session to the backend at `slot` for good, with one more lease open.
@@ -58,8 +53,8 @@ impl Pool {
         self.record(EventKind::SessionsRepinned { from, why, count: 1 });
     }
 
-    /// Where a session whose pin is usable should rather go, by the options that are off by default.
-    #[cold]
+    /// Where a session whose pin is usable should rather go.
+    #[inline]
     pub(super) fn better_place(
         &mut self,
         session: Handle,
@@ -74,8 +69,10 @@ impl Pool {
         let publications = self.lifecycle.publications;
         let rebinds = self.config.rebind_on_publish && self.sessions.publications(session) != publications;
         if best == pin.slot() {
-            // Chosen anew, and the same.
-            self.sessions.set_pin(session, pin, publications);
+            if rebinds {
+                // Chosen anew, and the same.
+                self.sessions.set_pin(session, pin, publications);
+            }
             return None;
         }
         if rebinds {
@@ -91,6 +88,14 @@ impl Pool {
     /// Whether the pin is so crowded, and the context so short, that computing it again elsewhere pays.
     fn spills_to(&mut self, session: Handle, pin: BackendRef, best: u32) -> bool {
         let Some(spill) = self.config.spill else { return false };
+        let (ours, theirs) = (
+            self.backends.at(pin.slot()).outstanding,
+            self.backends.at(best).outstanding,
+        );
+        // Nearly every turn ends here. Moving must not be worth moving back: a margin, and at least a factor of two.
+        if ours.saturating_sub(theirs) < spill.margin {
+            return false;
+        }
         let short = self
             .sessions
             .context_tokens(session)
@@ -108,12 +113,7 @@ impl Pool {
             .tournament
             .standing(best)
             .is_some_and(|standing| standing.tier == Tier::Ready);
-        let (ours, theirs) = (
-            self.backends.at(pin.slot()).outstanding,
-            self.backends.at(best).outstanding,
-        );
-        // Moving must not be worth moving back: at least a factor of two, and a margin.
-        let crowded = here.exceeds(spill.ratio.max(2), &there) && ours.saturating_sub(theirs) >= spill.margin;
+        let crowded = here.exceeds(spill.ratio.max(2), &there);
         if self.clock.since(self.spills.0) >= MINUTE {
             self.spills = (self.clock, 0);
         }

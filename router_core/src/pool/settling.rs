@@ -138,7 +138,11 @@ impl Pool {
             if let Some(tokens) = settlement.context_tokens {
                 self.sessions.note_context(session, tokens);
             }
-            self.close_session_lease(session, now);
+            // Elsewhere only when the session moved while this lease was open.
+            let pinned = self.close_session_lease(session, now);
+            if let Some(pinned) = pinned.filter(|&pinned| pinned != slot) {
+                self.refresh(pinned);
+            }
         }
         if phase != Phase::Serving && outstanding == 0 {
             self.changed();

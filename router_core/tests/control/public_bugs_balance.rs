@@ -205,8 +205,12 @@ fn b37_nobody_spills_to_a_suspect() {
 
 /// B37: without it, nobody leaves.
 #[test]
-fn b37_sessions_stay_by_default() {
-    let mut desk = Desk::new(PoolConfig::default(), 1);
+fn b37_sessions_stay_without_spill() {
+    let config = PoolConfig {
+        spill: None,
+        ..PoolConfig::default()
+    };
+    let mut desk = Desk::new(config, 1);
     let lease = desk.acquire_plain("s").lease;
     let short = Settlement::new(Outcome::Completed).with_context_tokens(1);
     desk.pool.settle(lease, short, desk.now).expect("open");
@@ -215,6 +219,33 @@ fn b37_sessions_stay_by_default() {
     }
     desk.add(1);
     assert_eq!(desk.acquire_plain("s").reason, PickReason::Sticky);
+}
+
+/// B37: by default a session leaves only a backend that is both twice as crowded and ahead by four, and only when its
+/// context is known to be short.
+#[test]
+fn b37_the_default_moves_few() {
+    for (busy, context, reason) in [
+        (40, Some(1_000), PickReason::Spill),
+        (40, Some(100_000), PickReason::Sticky),
+        (40, None, PickReason::Sticky),
+        (3, Some(1_000), PickReason::Sticky),
+    ] {
+        let mut desk = Desk::new(PoolConfig::default(), 1);
+        let lease = desk.acquire_plain("s").lease;
+        let mut settlement = Settlement::new(Outcome::Completed);
+        settlement.context_tokens = context;
+        desk.pool.settle(lease, settlement, desk.now).expect("open");
+        for number in 0..busy {
+            desk.acquire_plain(&format!("busy{number}"));
+        }
+        desk.add(1);
+        assert_eq!(
+            desk.acquire_plain("s").reason,
+            reason,
+            "{busy} busy, context {context:?}"
+        );
+    }
 }
 
 /// B39: refusals of bad requests never open a breaker; failures do, on the failing engine only.

@@ -138,7 +138,7 @@ async def test_every_endpoint_refuses_other_methods_with_allow(serve: Start) -> 
     for template, item in document["paths"].items():
         if template.startswith("/v1/router/"):
             continue
-        path = template.replace("{worker}", "x").replace("{file}", "app.js")
+        path = template.replace("{worker}", "x").replace("{entry}", "x").replace("{file}", "app.js")
         allowed = {method.upper() for method in item.keys() - {"parameters"}}
         for concrete in {path.replace("{role}", "rollout"), path.replace("/{role}", "")}:
             for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:

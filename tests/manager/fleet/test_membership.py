@@ -13,7 +13,7 @@ from tests.manager.fleet.conftest import QUICK, model_spec, running_fleet
 from tests.support.sim_launcher import FAST
 from tests.support.waiting import wait_until
 from trimtab.errors import InvalidRequest, InvalidTransition, NoEligibleBackend, UnknownModel, UnknownPool
-from trimtab.spec import EngineGroupSpec
+from trimtab.spec import EngineGroupSpec, ParallelSpec
 from trimtab_manager.fleet.request import launch_request
 from trimtab_manager.sim import running_engine
 
@@ -207,6 +207,15 @@ async def test_static_models_are_never_updated_whatever_is_set_globally(monkeypa
             weights = handle.server.engine.weights
             assert (weights.version, weights.model_path) == ("default", "sim://weights/0")
         assert fleet.manager.view()[0].models[0].weight_version is None
+
+
+def test_an_engine_over_nodes_asks_for_its_share_on_each() -> None:
+    """GPUs are counted over the whole engine in the specification, and per node by launchers."""
+    wide = EngineGroupSpec(name="wide", gpus_per_engine=16, nodes_per_engine=2, parallel=ParallelSpec(tp=16))
+    request = launch_request(
+        model_spec(group=wide), wide, engine_id=E0, generation=1, url=None, deadline_s=1, api_key=None
+    )
+    assert (request.nodes, request.gpus) == (2, 8)
 
 
 def test_poisoned_globals_do_not_leak_into_server_args(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.engine.types import MEMORY_TAGS, PauseMode
 from trimtab_manager.fleet.lifecycle import Lifecycle
-from trimtab_manager.fleet.membership import Membership, check_rights
+from trimtab_manager.fleet.membership import Membership
 from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
@@ -391,5 +391,3 @@ def _check_model(role: str, model: InferenceModelSpec) -> None:
             f"{role}/{model.name}: route_mode = 'sglang_router' has engines that only that router knows;"
             " the manager runs engines of 'direct' models"
         )
-    for group in model.engine_groups:
-        check_rights(f"{role}/{model.name}", model, group.lifecycle)

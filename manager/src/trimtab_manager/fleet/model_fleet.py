@@ -241,8 +241,8 @@ class ModelFleet:
             what=death.what,
             evidence=death.evidence,
         )
-        if death.detector != "control":
-            # What ran there is suspect (422 ``poison_suspected``). A lost control call is no fault of a request.
+        if death.detector != "control" or replica.handle.exit() is not None:
+            # Before the fence, which the router's memory of what ran there does not survive.
             self.pool.report_death(replica.backend, death.what)
         self.publication.fence(slot, f"generation {replica.generation} died: {death.what}")
         replica.engine.mark_dead(death.what)
