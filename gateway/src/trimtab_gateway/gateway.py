@@ -63,6 +63,7 @@ class Gateway:
             engine_key=config.engine_key,
             engine_ca=config.engine_ca,
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
+            manager=lambda: self._fleet,
         )
         self._reachability = ReachabilityLog()
         self._loop_lag = LoopLag()

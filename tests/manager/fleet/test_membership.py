@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.manager.fleet.conftest import model_spec, running_fleet
+from tests.manager.fleet.conftest import QUICK, model_spec, running_fleet
 from tests.support.sim_launcher import FAST
 from tests.support.waiting import wait_until
 from trimtab.errors import InvalidRequest, InvalidTransition, NoEligibleBackend, UnknownModel, UnknownPool
@@ -277,3 +278,16 @@ async def test_a_shutdown_can_be_hurried() -> None:
         await wait_until(lambda: handle.stop_calls[-1] == 0.0, "it is being killed")
         handle.may_stop.set()
         await asyncio.gather(hurry, shutdown)
+
+
+async def test_an_engine_that_was_given_up_is_started_again_by_a_scale() -> None:
+    """Whoever has mended what ailed it has a way to say so over HTTP, too."""
+    async with running_fleet(2, settings=replace(QUICK, restart_limit=1)) as fleet:
+        fleet.launcher.fail.add(E1)
+        fleet.launcher.handles[E1].kill()
+        await wait_until(lambda: fleet.published().keys() == {E0}, "it is fenced")
+        await wait_until(lambda: not fleet.fleet.recovery.has(fleet.fleet.slot(E1)), "it is given up")
+        fleet.launcher.fail.clear()
+        result = await fleet.manager.scale("rollout", replicas=2)
+        assert {row.engine: row.status for row in result.engines} == {E1: "ok"}
+        assert fleet.published().keys() == {E0, E1}
