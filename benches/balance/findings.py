@@ -31,16 +31,16 @@ def findings(results: Results) -> str:
 **Evenness.** On the reference shape the spread is {spread_at(OFF)} with routing off, {spread_at(STICKY)} when sessions
 never move, and {spread_at(TRIMTAB)} with trimtab's default, which moves {say.moved(TRIMTAB):.0f} of
 {say.turns():,.0f} turns; {spread_at(UNCLOSED)} where nobody closes sessions. Saturated it is
-{spread_at(STICKY, "saturated")} without moves and {spread_at(TRIMTAB, "saturated")} with them. Placing every request anew is more even still
-(`least connections`: {spread_at("least connections")}), and costs caches: durations
-{versus_off("least connections")}.
+{spread_at(STICKY, "saturated")} without moves and {spread_at(TRIMTAB, "saturated")} with them. Placing
+every request anew is more even still (`least connections`: {spread_at("least connections")}), and costs caches:
+durations {versus_off("least connections")}.
 
 **Durations.** Routing wins back what waits for a crowded engine. In this workload that is less than in the field's
 reference run: {versus_off(TRIMTAB)} on the reference shape, {versus_off(TRIMTAB, "light")} when it is light,
 {versus_off(TRIMTAB, "saturated")} when it is saturated, {versus_off(TRIMTAB, "8:2")} where engines differ. Tools and
 environments are two fifths of the durations, and no router shortens them; with an engine for every session alone
-durations would be 15 % shorter, and that is all there is to win. Spill changes durations against strictly
-sticky routing by {say.against(TRIMTAB, STICKY, durations)} on the reference shape and by
+durations would be 15 % shorter, and that is all there is to win on the reference shape. Spill changes
+durations against strictly sticky routing by {say.against(TRIMTAB, STICKY, durations)} on the reference shape and by
 {say.against(TRIMTAB, STICKY, durations, "saturated")} saturated. The workload was frozen before policies were compared,
 and was not tuned to reach the goal.
 
@@ -51,9 +51,9 @@ if nothing differed. Beyond the interval are: {"; ".join(better) if better else 
 spread is {spread_at("spill, margin 3")} with {say.moved("spill, margin 3"):.0f} moves, from five
 {spread_at("spill, margin 5")} with {say.moved("spill, margin 5"):.0f}; from 1.25 x and two more it is
 {spread_at("spill, eager")}, but {say.moved("spill, eager"):.0f} moves cost
-{say.against("spill, eager", TRIMTAB, durations)} of durations. Moving long contexts too gives {spread_at("spill, any context")}, durations
-{say.against("spill, any context", TRIMTAB, durations)}: the limit of 32,768 tokens is for engines that prefill more
-slowly than these. Counting idle sessions (`load = "sessions"`) gives {spread_at("sessions")} with
+{say.against("spill, eager", TRIMTAB, durations)} of durations. Moving long contexts too gives
+{spread_at("spill, any context")}, durations {say.against("spill, any context", TRIMTAB, durations)}: the limit
+of 32,768 tokens is for engines that prefill more slowly than these. Counting idle sessions (`load = "sessions"`) gives {spread_at("sessions")} with
 {say.moved("sessions"):.0f} moves where sessions are closed; where they are not, dead ones hide where the work is
 ({spread_at("sessions, not closed")}), and plain HTTP clients close none. So it is there to be chosen, and not the
 default.

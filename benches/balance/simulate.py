@@ -129,10 +129,7 @@ class _Simulation:
             if kind is engine_due:
                 # One whose work was cut short or extended has left this event behind.
                 if subject.due_s == self._now_s:
-                    for request in subject.advance():
-                        self._answered(request)
-                    if self._weights_due:
-                        self._stop_for_weights()
+                    self._advance(subject)
                     if subject.due_s < math.inf:
                         self._at(subject.due_s, engine_due, subject)
             elif kind is turn:
@@ -186,6 +183,12 @@ class _Simulation:
         live.call = None
         self._open[live.replica] -= 1
         self._policy.settle(call, live.replica, output_tokens)
+
+    def _advance(self, engine: Engine) -> None:
+        for request in engine.advance():
+            self._answered(request)
+        if self._weights_due:
+            self._stop_for_weights()
 
     def _answered(self, request: Request) -> None:
         plan = request.plan
