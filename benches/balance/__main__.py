@@ -47,6 +47,7 @@ with session-sticky routing by load per capacity, and a sum of rollout durations
 ids is the one parameter fitted to it (to the 0.1918). [All parameters](#parameters-of-the-simulation) are below.
 
 {report.goals(results)}
+
 {findings(results)}
 
 ![Open calls per engine over time](images/balance-load.svg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import TYPE_CHECKING
 
 from benches.balance.figures import change, estimate
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from benches.balance.figures import Figures
     from benches.balance.sweep import Results
 
+WIDTH = 120
 ONE_SIDED = 0.025
 """How often a 95 % interval lies below zero when there is nothing to find."""
 
@@ -27,7 +29,7 @@ def findings(results: Results) -> str:
     spread_at, versus_off = say.spread_at, say.durations_against_off
     peers = sum(CONTENDERS[name].whose not in OURS for policies in results.values() for name in policies)
     better = beaten(results)
-    return f"""
+    text = f"""
 **Evenness.** On the reference shape the spread is {spread_at(OFF)} with routing off, {spread_at(STICKY)} when sessions
 never move, and {spread_at(TRIMTAB)} with trimtab's default, which moves {say.moved(TRIMTAB):.0f} of
 {say.turns():,.0f} turns; {spread_at(UNCLOSED)} where nobody closes sessions. Saturated it is
@@ -53,7 +55,8 @@ spread is {spread_at("spill, margin 3")} with {say.moved("spill, margin 3"):.0f}
 {spread_at("spill, eager")}, but {say.moved("spill, eager"):.0f} moves cost
 {say.against("spill, eager", TRIMTAB, durations)} of durations. Moving long contexts too gives
 {spread_at("spill, any context")}, durations {say.against("spill, any context", TRIMTAB, durations)}: the limit
-of 32,768 tokens is for engines that prefill more slowly than these. Counting idle sessions (`load = "sessions"`) gives {spread_at("sessions")} with
+of 32,768 tokens is for engines that prefill more slowly than these. Counting idle sessions
+(`load = "sessions"`) gives {spread_at("sessions")} with
 {say.moved("sessions"):.0f} moves where sessions are closed; where they are not, dead ones hide where the work is
 ({spread_at("sessions, not closed")}), and plain HTTP clients close none. So it is there to be chosen, and not the
 default.
@@ -69,6 +72,10 @@ too late. `load = "plain"` differs from strictly sticky routing only where capac
 
 **Not measured.** `router_core` has a ramp for engines that are fresh or back (`PoolConfig::ramp`), off by default;
 neither Python nor the configuration can set it, so the scenario in which an engine comes back says nothing about it."""
+    return "\n\n".join(
+        textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.split("\n\n")
+    )
 
 
 class _Sentences:
