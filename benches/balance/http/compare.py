@@ -58,17 +58,19 @@ class Verdicts:
     Attributes:
         same: Pairs of routers that both put into the same order.
         turned: Descriptions of those that they do not.
+        contradicted: How many of these HTTP separates beyond its own interval.
         open: How many pairs the simulation does not separate.
     """
 
     same: int
     turned: tuple[str, ...]
+    contradicted: int
     open: int
 
 
 def verdicts(pairs: Sequence[Pair], of: Callable[[Figures], float]) -> Verdicts:
     """Look at every two routers that the simulation separates beyond the 95 % interval over the same seeds."""
-    same, turned, undecided = 0, [], 0
+    same, turned, contradicted, undecided = 0, [], 0, 0
     for one, other in combinations(pairs, 2):
         simulated = change(column(one.simulated, of), column(other.simulated, of))
         if abs(simulated.mean) <= simulated.half:
@@ -78,16 +80,24 @@ def verdicts(pairs: Sequence[Pair], of: Callable[[Figures], float]) -> Verdicts:
         if measured.mean * simulated.mean > 0:
             same += 1
         else:
+            contradicted += abs(measured.mean) > measured.half
             turned.append(
                 f"{one.name} against {other.name}: simulated {simulated.mean:+.1f} ± {simulated.half:.1f} %, "
                 f"HTTP {measured.mean:+.1f} ± {measured.half:.1f} %"
             )
-    return Verdicts(same, tuple(turned), undecided)
+    return Verdicts(same, tuple(turned), contradicted, undecided)
 
 
 def distance(pairs: Sequence[Pair], of: Callable[[Figures], float]) -> tuple[float, str]:
     """The largest difference of the means in percent, and whose it is."""
     return max((abs(100.0 * (_mean(pair.measured, of) / _mean(pair.simulated, of) - 1.0)), pair.name) for pair in pairs)
+
+
+def range_of(pairs: Sequence[Pair], of: Callable[[Figures], float]) -> tuple[float, float]:
+    """How far the best and the worst of them are apart, in percent: measured and simulated."""
+    measured = [_mean(pair.measured, of) for pair in pairs]
+    simulated = [_mean(pair.simulated, of) for pair in pairs]
+    return 100.0 * (max(measured) / min(measured) - 1.0), 100.0 * (max(simulated) / min(simulated) - 1.0)
 
 
 def _cached(run: Figures) -> float:
