@@ -43,8 +43,8 @@ millisecond decides that: a measured run of a sticky policy is another draw from
 the simulated run. Sticky policies with a sense of load lie within {simulated:.1f} % of each other in simulation and
 {measured:.1f} % over HTTP, so their order among themselves means little at this size; that scattering sessions or
 herding them costs more than that is what both say. nginx makes its ring of the engines' ports, which differ from run to
-run, and with them who is unlucky. smg's `power_of_two` compares token counts that it asks for every ten seconds (here scaled, as
-its options allow), and its `cache_aware` leaves an engine near the mean load while sglang-router's waits for 64 calls
+run, and with them who is unlucky. smg's `power_of_two` compares token counts that it asks for every ten seconds (here
+scaled, as its options allow), and its `cache_aware` leaves an engine near the mean load while sglang-router's waits for 64 calls
 more; the simulation has both as policies of their own, from the description of the options, and what the description
 leaves out it does not have.
 
