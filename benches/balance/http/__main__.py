@@ -44,9 +44,9 @@ the simulated run. Sticky policies with a sense of load lie within {simulated:.1
 {measured:.1f} % over HTTP, so their order among themselves means little at this size; that scattering sessions or
 herding them costs more than that is what both say. nginx makes its ring of the engines' ports, which differ from run to
 run, and with them who is unlucky. smg's `power_of_two` compares token counts that it asks for every ten seconds (here
-scaled, as its options allow), and its `cache_aware` leaves an engine near the mean load while sglang-router's waits for 64 calls
-more; the simulation has both as policies of their own, from the description of the options, and what the description
-leaves out it does not have.
+scaled, as its options allow), and its `cache_aware` leaves an engine near the mean load while sglang-router's waits for
+64 calls more; the simulation has both as policies of their own, from the description of the options, and what the
+description leaves out it does not have.
 
 * Command: `{command}` (part of `make bench-balance`), {took_s:.0f} s
 * Versions: {tools.versions()}
