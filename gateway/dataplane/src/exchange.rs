@@ -8,6 +8,7 @@ use crate::abort::{Abort, unasked};
 use crate::body::Outgoing;
 use crate::context;
 use crate::error::{Code, Failure};
+use crate::headers;
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
 use crate::plane::Plane;
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
-use router_core::lease::{Outcome, Settlement};
+use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::io;
@@ -37,8 +38,7 @@ pub(crate) struct Exchange {
     upstream: Arc<Upstream>,
     /// Open until the execution is settled.
     lease: Option<LeaseGuard>,
-    /// The lease's id, as it is shown to the client.
-    label: HeaderValue,
+    lease_id: LeaseId,
     version: Option<Published>,
     link: Option<EngineLink>,
     /// What the connection had written before this request.
@@ -83,16 +83,15 @@ impl Exchange {
         lease
             .pool()
             .note_phase(RequestPhase::Queue, lease.granted().since(began));
-        let label = lease_label(&lease);
         execution.runs_at(Place {
             upstream: Arc::clone(&upstream),
             authorization: authorization.clone(),
-            lease: label.clone(),
+            lease: lease.id(),
         });
         Self {
             plane: Arc::clone(plane),
             upstream,
-            label,
+            lease_id: lease.id(),
             version: lease.version(),
             lease: Some(lease),
             link: None,
@@ -115,8 +114,8 @@ impl Exchange {
     }
 
     /// The lease's id, as it is shown to the client.
-    pub(crate) fn label(&self) -> &HeaderValue {
-        &self.label
+    pub(crate) fn label(&self) -> HeaderValue {
+        headers::lease(self.lease_id)
     }
 
     /// The weights that run it; `None` when none were published at its grant.
@@ -199,7 +198,7 @@ impl Exchange {
 
     fn finish_trace(&mut self, lease: &LeaseGuard, outcome: Outcome) {
         if let (Some(trace), Some(traces)) = (self.trace.take(), &self.plane.traces) {
-            traces.finish(*trace, lease, &self.label, outcome, self.began);
+            traces.finish(*trace, lease, outcome, self.began);
         }
     }
 
@@ -391,7 +390,7 @@ impl Exchange {
         Failure::new(code, message)
             .with_text("backend", &self.upstream.id)
             .of_backend(&self.upstream.id_header)
-            .of_lease(self.label.clone())
+            .of_lease(self.label())
             .of_version(self.version())
     }
 }
@@ -412,10 +411,6 @@ impl Drop for Exchange {
             lease.settle(Settlement::new(Outcome::Cancelled));
         }
     }
-}
-
-fn lease_label(lease: &LeaseGuard) -> HeaderValue {
-    HeaderValue::from_bytes(&lease.id().to_hex()).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Waits for `work` until `deadline`, when there is one.

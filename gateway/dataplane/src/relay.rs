@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 /// An engine's response body on its way to the client.
 pub(crate) struct Relay {
     plane: Arc<Plane>,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     body: Incoming,
     status: StatusCode,
     openai: bool,
@@ -55,7 +55,7 @@ impl Relay {
     /// `deadline`: when the whole request must be over.
     pub(crate) fn new(
         plane: &Arc<Plane>,
-        exchange: Exchange,
+        exchange: Box<Exchange>,
         response: &response::Parts,
         body: Incoming,
         openai: bool,

@@ -10,7 +10,7 @@ use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::{Deadlines, before};
 use crate::genrm;
-use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
+use crate::headers::{self, ACCEL_BUFFERING, Asked, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
 use crate::openapi;
 use crate::plane::{Plane, Role};
@@ -28,6 +28,7 @@ use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -61,7 +62,7 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
+async fn dispatch(connection: &Connection, mut request: Request<Incoming>) -> Response<Answer> {
     let plane = &connection.plane;
     let (path, method) = (request.uri().path(), request.method());
     let route = route(path, &plane.roles);
@@ -81,7 +82,7 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         Route::Ready => (Ok(ready::ready(plane)), false),
         _ if connection.turned_away => (Err(no_room()), false),
         Route::Engine { role, endpoint } => {
-            let answer = execute(connection, &plane.roles[role], endpoint, request).await;
+            let answer = execute(connection, &plane.roles[role], endpoint, &mut request).await;
             (answer, endpoint.is_openai())
         }
         // Boxed, so that its state does not grow that of every proxied request.
@@ -136,7 +137,7 @@ async fn execute(
     connection: &Connection,
     role: &Role,
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: &mut Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
     let plane = &connection.plane;
     let deadlines = Deadlines {
@@ -148,13 +149,13 @@ async fn execute(
             .and_then(|total| Instant::now().checked_add(total)),
     };
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
-    let (mut parts, body) = request.into_parts();
-    plane.access.strip(&mut parts.headers);
+    plane.access.strip(request.headers_mut());
     // Nobody reads the body of a request that its head has failed.
-    let session_header = session_in_headers(&parts.headers).map_err(Failure::closing)?;
-    let terms = Terms::read(&parts.headers).map_err(Failure::closing)?;
-    let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
-    let received = before(deadlines.total, received).await;
+    let asked = Asked::of(request.headers());
+    let session_header = session_in_headers(&asked).map_err(Failure::closing)?;
+    let terms = Terms::read(&asked).map_err(Failure::closing)?;
+    let received = Received::read(request.body_mut(), &plane.config.limits, endpoint.cuts_model());
+    let received = before(deadlines.total, pin!(received)).await;
     let mut received = received.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
@@ -173,8 +174,8 @@ async fn execute(
     let mut outgoing = Request::new(received.into_outgoing(id.as_ref()));
     *outgoing.method_mut() = Method::POST;
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
-    *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
-    *outgoing.headers_mut() = parts.headers;
+    *outgoing.uri_mut() = engine_uri(engine_endpoint, request.uri().query());
+    *outgoing.headers_mut() = std::mem::take(request.headers_mut());
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
     }
@@ -192,7 +193,7 @@ async fn execute(
         terms,
     };
     let started = attempts
-        .run(outgoing)
+        .run(&mut outgoing)
         .await
         .map_err(|failure| failure.of_session(session_header.as_ref()))?;
     if is_judged {
@@ -211,9 +212,10 @@ fn relay(
 ) -> Response<Answer> {
     let Started { exchange, response } = started;
     let (mut parts, body) = response.into_parts();
-    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label().clone());
+    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label());
     let version = exchange.version();
     let signals = Arc::clone(&connection.signals);
+    let is_stream = is_event_stream(&parts.headers);
     let relay = Relay::new(
         &connection.plane,
         exchange,
@@ -224,7 +226,7 @@ fn relay(
         signals,
     );
     headers::prepare_for_client(&mut parts.headers);
-    if is_event_stream(&parts.headers) {
+    if is_stream {
         parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
     parts.headers.insert(BACKEND, backend);
