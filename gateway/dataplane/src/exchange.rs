@@ -11,6 +11,7 @@ use crate::error::{Code, Failure};
 use crate::headers;
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
+use crate::observe::Expected;
 use crate::plane::Plane;
 use crate::poison::Trail;
 use crate::relay::is_event_stream;
@@ -27,6 +28,7 @@ use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -123,9 +125,18 @@ impl Exchange {
         self.version.map(|published| published.version)
     }
 
-    /// The engine says to have run other weights than those of the lease.
+    /// What the answer has to say of its weights; `None` when it may say what it likes.
+    pub(crate) fn expected(&self) -> Option<Expected> {
+        let lease = self.lease.as_ref()?;
+        Some(Expected {
+            version: lease.version()?.version,
+            is_named: lease.names_version(),
+        })
+    }
+
+    /// The engine says to have run other weights than those of the lease; `None`: weights without a version.
     #[cold]
-    pub(crate) fn note_other_version(&self, observed: u64) {
+    pub(crate) fn note_other_version(&self, observed: Option<u64>) {
         if let (Some(lease), Some(expected)) = (&self.lease, self.version()) {
             lease.pool().note_version_mismatch();
             self.plane.mismatches.note(VersionMismatch {
@@ -159,7 +170,9 @@ impl Exchange {
                 unreachable!("connected above")
             };
             self.written_before = link.written();
-            match before_either(deadlines, link.send(request.clone())).await {
+            // Pinned here, because it is too large to be handed on.
+            let answered = before_either(deadlines, pin!(link.send(request.clone()))).await;
+            match answered {
                 Ok(Ok(response)) => {
                     self.note_head(request, &response);
                     return Ok(response);

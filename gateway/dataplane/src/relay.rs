@@ -67,7 +67,7 @@ impl Relay {
         let mut relay = Self {
             status: response.status,
             openai,
-            observer: Observer::new(streaming).expecting(exchange.version()),
+            observer: Observer::new(streaming).expecting(exchange.expected()),
             left,
             needs_done: streaming && ends_by_closing(response),
             patience: Patience::new(&plane.config.timeouts, deadline),
@@ -119,6 +119,10 @@ impl Relay {
                 }
             }
         }
+    }
+
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.observer.is_streaming()
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

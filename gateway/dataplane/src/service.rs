@@ -15,7 +15,7 @@ use crate::lease_api;
 use crate::openapi;
 use crate::plane::{Plane, Role};
 use crate::ready;
-use crate::relay::{Relay, is_event_stream};
+use crate::relay::Relay;
 use crate::request_id::{AbortIds, RequestId};
 use crate::route::{Endpoint, Route, route};
 use crate::selection::{select_model, session_in_body, session_in_headers, session_key};
@@ -29,7 +29,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::time::Instant;
 
 /// What the requests of one client connection share.
@@ -77,30 +77,26 @@ async fn dispatch(connection: &Connection, mut request: Request<Incoming>) -> Re
         let is_read = request.body().is_end_stream();
         return refuse(connection, if is_read { failure } else { failure.closing() }, openai);
     }
-    let (answer, openai) = match route {
-        Route::Live => (Ok(ready::live()), false),
-        Route::Ready => (Ok(ready::ready(plane)), false),
-        _ if connection.turned_away => (Err(no_room()), false),
+    let answer = match route {
+        Route::Live => Ok(ready::live()),
+        Route::Ready => Ok(ready::ready(plane)),
+        _ if connection.turned_away => Err(no_room()),
         Route::Engine { role, endpoint } => {
             let answer = execute(connection, &plane.roles[role], endpoint, &mut request).await;
-            (answer, endpoint.is_openai())
+            return answer.unwrap_or_else(|failure| refuse(connection, failure, endpoint.is_openai()));
         }
         // Boxed, so that its state does not grow that of every proxied request.
-        Route::Abort { role } => (
-            Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
-            false,
-        ),
-        Route::OpenApi => (Ok(openapi::document()), false),
+        Route::Abort { role } => Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
+        Route::OpenApi => Ok(openapi::document()),
         // Not boxed: its state is smaller than that of a proxied request.
         Route::Leases => return serve_leases(connection, request).await,
-        Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
-        Route::UnknownRole | Route::Control if method == Method::CONNECT => (
-            Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
-            false,
-        ),
-        Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
+        Route::UnknownRole if plane.config.control_socket.is_none() => Err(unknown_role(path, plane)),
+        Route::UnknownRole | Route::Control if method == Method::CONNECT => {
+            Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST"))
+        }
+        Route::UnknownRole | Route::Control => control::forward(plane, &connection.signals, request).await,
     };
-    answer.unwrap_or_else(|failure| refuse(connection, failure, openai))
+    answer.unwrap_or_else(|failure| refuse(connection, failure, false))
 }
 
 fn refuse(connection: &Connection, failure: Failure, openai: bool) -> Response<Answer> {
@@ -215,7 +211,6 @@ fn relay(
     let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label());
     let version = exchange.version();
     let signals = Arc::clone(&connection.signals);
-    let is_stream = is_event_stream(&parts.headers);
     let relay = Relay::new(
         &connection.plane,
         exchange,
@@ -226,7 +221,7 @@ fn relay(
         signals,
     );
     headers::prepare_for_client(&mut parts.headers);
-    if is_stream {
+    if relay.is_event_stream() {
         parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
     parts.headers.insert(BACKEND, backend);
@@ -255,10 +250,14 @@ fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (Abort
 }
 
 fn engine_uri(endpoint: Endpoint, query: Option<&str>) -> Uri {
+    /// Made once, because making one means to parse it.
+    static PLAIN: LazyLock<[Uri; Endpoint::ALL.len()]> =
+        LazyLock::new(|| Endpoint::ALL.map(|endpoint| Uri::from_static(endpoint.path())));
+    let plain = || PLAIN[endpoint as usize].clone();
     let Some(query) = query else {
-        return Uri::from_static(endpoint.path());
+        return plain();
     };
     let whole = format!("{}?{query}", endpoint.path());
     // The query was part of a valid URI a moment ago.
-    PathAndQuery::from_maybe_shared(Bytes::from(whole)).map_or_else(|_| Uri::from_static(endpoint.path()), Uri::from)
+    PathAndQuery::from_maybe_shared(Bytes::from(whole)).map_or_else(|_| plain(), Uri::from)
 }

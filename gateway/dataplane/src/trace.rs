@@ -83,13 +83,7 @@ impl Trace {
 
 impl TraceLog {
     /// Keeps an execution that ends now.
-    pub(crate) fn finish(
-        &self,
-        trace: Trace,
-        lease: &LeaseGuard,
-        outcome: Outcome,
-        began: Timestamp,
-    ) {
+    pub(crate) fn finish(&self, trace: Trace, lease: &LeaseGuard, outcome: Outcome, began: Timestamp) {
         let finished = FinishedTrace {
             traceparent: trace.traceparent,
             tracestate: trace.tracestate,

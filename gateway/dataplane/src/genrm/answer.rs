@@ -59,7 +59,7 @@ async fn collect(
     status: StatusCode,
     total: Option<Instant>,
 ) -> Result<Vec<u8>, Failure> {
-    let mut observer = Observer::new(false).expecting(exchange.version());
+    let mut observer = Observer::new(false).expecting(exchange.expected());
     let mut bytes = Vec::new();
     let deadlines = Deadlines {
         first_byte: plane.config.timeouts.idle,
