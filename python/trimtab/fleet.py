@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-__all__ = ["EngineResult", "FleetControl", "OperationResult", "TopologyCount"]
+__all__ = ["EngineResult", "EngineStanding", "FleetControl", "ModelStanding", "OperationResult", "TopologyCount"]
 
 Status = Literal["ok", "error", "timeout", "skipped"]
 
@@ -76,6 +76,40 @@ class TopologyCount:
     revisions: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class EngineStanding:
+    """Where one engine stands for whoever runs it; what the router knows of it stands elsewhere.
+
+    Attributes:
+        engine: Its id.
+        generation: Which incarnation; of an engine that is not there the last one that was tried.
+        state: Of its life, such as ``ready``, ``sleeping``, ``starting``; ``absent``: it is not there, nor coming now.
+        reason: Why it is not there, or why it is out of routing by somebody's will.
+    """
+
+    engine: str
+    generation: int
+    state: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelStanding:
+    """Where the engines of a model stand for whoever runs them.
+
+    Attributes:
+        hold: ``paused`` or ``sleeping`` by somebody's will; None: neither.
+        changing: The change of its engines that runs now.
+        recovering: Ids of engines that are being killed or replaced.
+        engines: All that should be there.
+    """
+
+    hold: str | None
+    changing: str | None
+    recovering: Sequence[str]
+    engines: Sequence[EngineStanding]
+
+
 class FleetControl(Protocol):
     """Whoever can act on the engines of a role.
 
@@ -85,6 +119,9 @@ class FleetControl(Protocol):
 
     def topology_count(self) -> TopologyCount:
         """How often the engines of each role changed. At once, and it cannot fail."""
+
+    def standing(self, role: str, model: str) -> ModelStanding | None:
+        """Where the engines of a model stand; None: they are not its own. At once, and it cannot fail."""
 
     async def pause(self, role: str, model: str | None = None, *, mode: str = "abort") -> OperationResult:
         """Fence the model and pause its engines (``abort``, ``in_place``, ``retract``)."""
@@ -111,3 +148,16 @@ class FleetControl(Protocol):
         self, role: str, model: str | None = None, *, path: str, version: int, flush: str = "flush"
     ) -> OperationResult:
         """Replace the weights by those at ``path`` on the engines' hosts and publish ``version``."""
+
+    async def scale(
+        self, role: str, model: str | None = None, *, replicas: int, group: str | None = None
+    ) -> OperationResult:
+        """Have that many engines of a group: all new ones come, or none; the latest leave first, and finish before."""
+
+    async def add_engine(
+        self, url: str, role: str, model: str | None = None, *, capacity: float | None = None
+    ) -> OperationResult:
+        """Take in an engine that runs already; it gets requests once it has the published weights."""
+
+    async def remove_engine(self, engine: str, role: str, model: str | None = None) -> OperationResult:
+        """Let an engine finish, and stop it, or let it go when somebody else runs it."""

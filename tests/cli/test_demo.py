@@ -23,6 +23,7 @@ KEYS = [
     "tokens_per_engine",
     "cv_output_tokens",
     "sticky_violations",
+    "spilled",
     "leases_open",
     "requests_per_s",
 ]
@@ -43,7 +44,7 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
 
 @pytest.mark.slow
 async def test_a_short_run_ends_with_one_json_object_and_no_error() -> None:
-    """Stdout is the object alone; nothing failed, no session moved, no lease stayed open, and the sums agree."""
+    """Stdout is the object alone; nothing failed, nothing moved without a reason, no lease open, the sums agree."""
     process = await start("--seconds", "3", "--engines", "3", "--json")
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()

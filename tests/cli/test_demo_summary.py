@@ -23,7 +23,8 @@ GOOD = Summary(
     turns=200,
     requests=200,
     cached_share=0.8,
-    sticky_violations=0,
+    moves=3,
+    spilled=3,
     leases_open=0,
     elapsed_s=20.0,
     failures=(),
@@ -52,10 +53,16 @@ def test_evenness_is_measured_per_capacity() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [{"failures": (("HTTP 503", 2),)}, {"sticky_violations": 1}, {"leases_open": 1}, {"disagreements": ("a: differ",)}],
+    [
+        {"failures": (("HTTP 503", 2),)},
+        {"moves": 4},
+        {"spilled": 4},
+        {"leases_open": 1},
+        {"disagreements": ("a: differ",)},
+    ],
 )
 def test_any_fault_fails_the_run(fault: dict[str, Any]) -> None:
-    """Errors, moved sessions, open leases and disagreeing counts each fail; the report says so."""
+    """Errors, moves without a reason, open leases and disagreeing counts each fail; the report says so."""
     failed = replace(GOOD, **fault)
     assert GOOD.passed
     assert not failed.passed
@@ -92,17 +99,18 @@ def test_json_has_exactly_the_documented_keys() -> None:
         "tokens_per_engine": [8_000, 2_000],
         "cv_output_tokens": 0.0,
         "sticky_violations": 0,
+        "spilled": 3,
         "leases_open": 0,
         "requests_per_s": 10.0,
     }
 
 
-def test_a_session_that_answers_from_two_engines_is_a_violation_each_time() -> None:
-    """The first answer makes an engine the session's home; every answer from elsewhere counts."""
+def test_a_session_moves_when_its_next_answer_comes_from_elsewhere() -> None:
+    """The answer before makes an engine the session's home; a session that stays where it went has moved once."""
     tally = Tally.over(["a", "b"])
-    for session, backend in [("s", "a"), ("s", "b"), ("s", "a"), ("s", "b"), ("t", "b"), ("t", "b")]:
+    for session, backend in [("s", "a"), ("s", "b"), ("s", "b"), ("s", "a"), ("t", "b"), ("t", "b")]:
         tally.record(session, TurnResult(backend, [1, 2], prompt_tokens=10, cached_tokens=5))
-    assert tally.sticky_violations == 2
+    assert (tally.moves, tally.moved) == (2, {"s"})
     assert tally.turns == 6
     assert tally.output_tokens == 12
     assert tally.cached_share == 0.5
@@ -122,10 +130,12 @@ def test_books_that_differ_are_named_with_their_counts() -> None:
     assert "gateway: 1 requests, 9 tokens" in lines[1]
 
 
-def test_a_session_that_two_engines_have_seen_is_named() -> None:
+def test_a_session_that_two_engines_have_seen_and_no_client_is_named() -> None:
     """The engines' own records are enough to tell that a session moved."""
-    assert find_moves({"a": {"s", "t"}, "b": {"u"}}) == []
-    assert find_moves({"a": ["s", "t"], "b": ["t"]}) == ["session t ran on a and b"]
+    assert find_moves({"a": {"s", "t"}, "b": {"u"}}, set()) == []
+    assert find_moves({"a": ["s", "t"], "b": ["t"]}, {"t"}) == []
+    (line,) = find_moves({"a": ["s", "t"], "b": ["t"]}, {"s"})
+    assert line.startswith("session t ran on a and b")
 
 
 @pytest.mark.parametrize("stream", [False, True])

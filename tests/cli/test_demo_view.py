@@ -33,7 +33,7 @@ FRAME = Frame(
     sessions_done=1_234,
     requests=12_345,
     errors=0,
-    sticky_violations=0,
+    moves=0,
 )
 
 
@@ -59,7 +59,7 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
 
 def test_the_plain_line_says_the_same_in_words() -> None:
     """Without a terminal a frame is one line of text."""
-    line = plain_line(replace(FRAME, errors=1, sticky_violations=2))
+    line = plain_line(replace(FRAME, errors=1, moves=2))
     assert "\n" not in line
     for words in ("12.3 s", "sim-0 15/16", "54 sessions live, 1,234 done", "1,000/s", "1 error, 2 moved"):
         assert words in line

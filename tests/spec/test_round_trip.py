@@ -50,6 +50,7 @@ def groups(draw: st.DrawFn, name: str) -> EngineGroupSpec:
         name=name,
         replicas=draw(st.integers(1, 9)),
         gpus_per_engine=gpus,
+        nodes_per_engine=draw(st.sampled_from([1, 2] if gpus % 2 == 0 else [1])),
         parallel=parallel,
         capacity=draw(st.none() | st.floats(0.5, 100)),
         server_args=draw(st.dictionaries(FLAGS, SCALARS | st.lists(st.integers() | TEXT, max_size=3), max_size=3)),

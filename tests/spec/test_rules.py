@@ -75,7 +75,13 @@ def test_gpus_are_counted_from_zero(count: Any) -> None:
         ({**EXTERNAL, "server_args": {"dtype": "float32"}}, "server_args", "not launched"),
         ({**EXTERNAL, "env_vars": {"A": "1"}}, "env_vars", "not launched"),
         ({**EXTERNAL, "gpus_per_engine": 1}, "gpus_per_engine", "not launched"),
+        ({**EXTERNAL, "nodes_per_engine": 2}, "nodes_per_engine", "not launched"),
         ({**EXTERNAL, "parallel": ParallelSpec(tp=2)}, "parallel", "not launched"),
+        (
+            {"gpus_per_engine": 3, "parallel": ParallelSpec(tp=3), "nodes_per_engine": 2},
+            "nodes_per_engine",
+            "2 is refused: gpus_per_engine = 3 cannot be spread over as many nodes evenly",
+        ),
         (
             {"gpus_per_engine": 3, "parallel": ParallelSpec(tp=2)},
             "gpus_per_engine",
@@ -141,6 +147,11 @@ def test_an_external_group_counts_its_urls() -> None:
             {"engine_groups": (group("a", **EXTERNAL), group("b", launcher="external", urls=["10.0.0.2:30000"]))},
             "engine_groups[1].urls[0]",
             "engine_groups[0] has the same address",
+        ),
+        (
+            {"engine_groups": (group(**EXTERNAL, lifecycle=False),), "weight_source": "trainer"},
+            "engine_groups[0].lifecycle",
+            "would go on with the old ones",
         ),
     ],
 )

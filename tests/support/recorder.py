@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab.errors import TrimtabError
-from trimtab.fleet import EngineResult, OperationResult, TopologyCount
+from trimtab.fleet import EngineResult, ModelStanding, OperationResult, TopologyCount
 
 
 class Recorder:
@@ -20,6 +20,11 @@ class Recorder:
     def topology_count(self) -> TopologyCount:
         """Of no role: the gateway counts itself."""
         return TopologyCount("recorder", {})
+
+    def standing(self, role: str, model: str) -> ModelStanding | None:
+        """Nothing to tell."""
+        del role, model
+        return None
 
     async def pause(self, role: str, model: str | None = None, *, mode: str = "abort") -> OperationResult:
         """Record ``pause``."""
@@ -54,6 +59,22 @@ class Recorder:
     ) -> OperationResult:
         """Record ``update_from_disk``."""
         return self._answer("update_from_disk", role, model, path=path, version=version, flush=flush)
+
+    async def scale(
+        self, role: str, model: str | None = None, *, replicas: int, group: str | None = None
+    ) -> OperationResult:
+        """Record ``scale``."""
+        return self._answer("scale", role, model, replicas=replicas, group=group)
+
+    async def add_engine(
+        self, url: str, role: str, model: str | None = None, *, capacity: float | None = None
+    ) -> OperationResult:
+        """Record ``add_engine``."""
+        return self._answer("add_engine", role, model, url=url, capacity=capacity)
+
+    async def remove_engine(self, engine: str, role: str, model: str | None = None) -> OperationResult:
+        """Record ``remove_engine``."""
+        return self._answer("remove_engine", role, model, engine=engine)
 
     def _answer(self, operation: str, role: str, model: str | None, **arguments: Any) -> OperationResult:
         self.calls.append((operation, role, model, arguments))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -31,11 +32,12 @@ class ServeError(AssertionError):
 
 
 class GatewayProcess:
-    """A gateway over ``engines`` (URLs, all of one role and one model named ``tiny``)."""
+    """A gateway over ``engines`` (URLs, all of one role and one model named ``tiny``); ``spill`` is the pool's knob."""
 
-    def __init__(self, engines: Sequence[str], log: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(self, engines: Sequence[str], log: Path, flags: Sequence[str] = (), *, spill: bool = True) -> None:
         self._engines = engines
         self._flags = flags
+        self._spill = spill
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_ports(1)[0]
@@ -58,9 +60,10 @@ class GatewayProcess:
 
     async def start(self) -> None:
         """Spawn it and wait until ``/ready`` says that every engine is eligible."""
-        command = [*COMMAND, "--port", str(self.port), "--role", ROLE, "--model", "tiny", *self._flags]
-        for engine in self._engines:
-            command += ["--engine", engine]
+        config = self._log.with_suffix(".toml")
+        knobs = f"engines = {json.dumps(list(self._engines))}\nspill = {json.dumps(self._spill)}\n"
+        config.write_text(f"[roles.{ROLE}.models.tiny]\n{knobs}")
+        command = [*COMMAND, "--port", str(self.port), "--config", str(config), *self._flags]
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - spawning takes a millisecond
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

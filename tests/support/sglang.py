@@ -125,10 +125,12 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 async def sglang_gateway(
     sglang_pair: tuple[SglangServer, SglangServer], http: aiohttp.ClientSession, tmp_path: Path
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway process over the two shared servers. In the end nothing is outstanding, and it exits with 0."""
-    with stopped_at_the_end(
-        GatewayProcess([server.url for server in sglang_pair], tmp_path / "gateway.log")
-    ) as gateway:
+    """A gateway process over the two shared servers. In the end nothing is outstanding, and it exits with 0.
+
+    Sessions stay where they are: tests compare what two slow engines do, and one is soon twice as crowded.
+    """
+    servers = [server.url for server in sglang_pair]
+    with stopped_at_the_end(GatewayProcess(servers, tmp_path / "gateway.log", spill=False)) as gateway:
         await gateway.start()
         yield gateway
         await eventually(Observer(http, gateway).outstanding, 0, "no lease is open after the test")

@@ -205,7 +205,7 @@ impl RoleConfig {
 }
 
 /// First path segments that mean something without a role.
-const RESERVED_NAMES: [&str; 29] = [
+const RESERVED_NAMES: [&str; 30] = [
     "abort_request",
     "add_worker",
     "chat",
@@ -227,6 +227,7 @@ const RESERVED_NAMES: [&str; 29] = [
     "readiness",
     "ready",
     "remove_worker",
+    "scale",
     "sleep",
     "status",
     "ui",

@@ -63,6 +63,7 @@ class Gateway:
             engine_key=config.engine_key,
             engine_ca=config.engine_ca,
             is_own=lambda authority: authority in own_authorities(config.host, self._running().port),
+            manager=lambda: self._fleet,
         )
         self._reachability = ReachabilityLog()
         self._loop_lag = LoopLag()
@@ -167,7 +168,7 @@ class Gateway:
         log_failures(self._running())
         log_version_mismatches(self._running())
         self._workers.tick()
-        self._reachability.observe(self._publisher.current())
+        self._reachability.observe(self._publisher.current(), is_managed=self._fleet is not None)
 
 
 def _serve(role: RoleConfig) -> ServedRole:

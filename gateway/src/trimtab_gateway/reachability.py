@@ -27,11 +27,17 @@ class ReachabilityLog:
         self._ready: dict[str, bool] = {}
         self._all_judged: set[str] = set()
 
-    def observe(self, snapshot: Snapshot) -> None:
-        """Compare a snapshot with the last verdicts and write what changed."""
+    def observe(self, snapshot: Snapshot, *, is_managed: bool = False) -> None:
+        """Compare a snapshot with the last verdicts and write what changed.
+
+        Args:
+            snapshot: What is published.
+            is_managed: Somebody brings up the engines: that a model has none at first says nothing yet.
+        """
         for role in snapshot.roles.values():
             for model in role.models:
-                self._observe(model)
+                if model.pool.backends or model.pool.name in self._ready or not is_managed:
+                    self._observe(model)
 
     def _observe(self, model: ModelSnapshot) -> None:
         pool = model.pool

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trimtab.spec import FleetSpec
     from trimtab_manager.launch.types import Launcher, ProgressListener
 
 
-def log_folder(fleet: FleetSpec) -> Path:
-    """Where the logs of its engines go; made when it is not there."""
-    if fleet.manager.log_dir is None:
-        return Path(tempfile.mkdtemp(prefix="trimtab-"))
-    folder = Path(fleet.manager.log_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@contextmanager
+def log_folder(fleet: FleetSpec) -> Iterator[Path]:
+    """Where the logs of its engines go; made when it is not there. One of our own that nobody used is gone afterwards.
+
+    Raises:
+        LaunchError: There can be none.
+    """
+    from trimtab_manager.launch.types import LaunchError
+
+    chosen = fleet.manager.log_dir
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="trimtab-") if chosen is None else chosen)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        place = "a folder for temporary files (TMPDIR)" if chosen is None else f"[manager] log_dir = {chosen!r}"
+        raise LaunchError(f"the logs of engines have no place: {place} cannot be written to: {error}") from error
+    try:
+        yield folder
+    finally:
+        if chosen is None:
+            with suppress(OSError):  # there are logs in it
+                folder.rmdir()
 
 
 def launchers_of(fleet: FleetSpec, folder: Path, progress: ProgressListener) -> dict[str, Launcher]:

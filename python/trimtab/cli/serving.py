@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 import uvloop
@@ -38,9 +38,15 @@ def serve(config: GatewayConfig, *, as_json: bool) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def prepare(config: GatewayConfig, *, as_json: bool) -> None:
-    """What the process needs before a gateway runs in it: its log, descriptors, and warnings about its surroundings."""
-    configure_logging(sys.stderr, as_json=as_json)
+def prepare(config: GatewayConfig, *, as_json: bool, log: TextIO | None = None) -> None:
+    """What the process needs before a gateway runs in it: its log, descriptors, and warnings about its surroundings.
+
+    Args:
+        config: The gateway.
+        as_json: Log JSON lines.
+        log: Where to; None: stderr.
+    """
+    configure_logging(sys.stderr if log is None else log, as_json=as_json)
     _use_all_descriptors(config)
     _mention_ignored_proxies()
     if not is_loopback(config.host) and config.client_key is None:

@@ -60,6 +60,7 @@ def _parts(url: str, document: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield Text()
             yield _pool_line(role, name, model)
             yield from _control_lines(model)
+            yield from _missing_lines(model)
             yield _engines(model["engines"]) if model["engines"] else Text("no engines", style="dim")
 
 
@@ -87,6 +88,22 @@ def _control_lines(model: Mapping[str, Any]) -> Iterator[Text]:
             yield Text(f"  owner {owner['owner']} is fenced: {fences}; {owner['outstanding']} outstanding")
         elif owner["needs_acknowledgement"] and owner["acknowledged"] != model["weight_version"]:
             yield Text(f"  owner {owner['owner']} has not acknowledged version {model['weight_version']}")
+
+
+def _missing_lines(model: Mapping[str, Any]) -> Iterator[Text]:
+    """Engines that should be there and that the router does not have, each with the last that is known of it."""
+    manager = model.get("manager")
+    if manager is None:
+        return
+    present = {engine["engine_id"] for engine in model["engines"]}
+    for engine in manager["engines"]:
+        if engine["engine_id"] in present:
+            continue
+        reason = "" if engine["reason"] is None else f": {engine['reason'].strip().splitlines()[0]}"
+        style = _STYLES.get(engine["state"], _BAD)
+        yield Text(f"  {engine['engine_id']} (generation {engine['generation']}) is {engine['state']}{reason}", style)
+    if manager["changing"] is not None:
+        yield Text(f"  in progress: {manager['changing']}")
 
 
 def _control_facts(model: Mapping[str, Any]) -> Iterator[str]:

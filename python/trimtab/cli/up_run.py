@@ -38,19 +38,22 @@ logger = get_logger("up")
 def up(fleet: FleetSpec, config: GatewayConfig, *, as_json: bool) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when something cannot start."""
     with Bringup(is_shown=not as_json and sys.stderr.isatty()) as bringup:
-        prepare(config, as_json=as_json)
+        prepare(config, as_json=as_json, log=bringup.log)
         try:
-            uvloop.run(_Up(fleet, config, bringup, as_json=as_json).run())
+            with log_folder(fleet) as folder:
+                uvloop.run(_Up(fleet, config, folder, bringup, as_json=as_json).run())
         except TrimtabError as error:
             raise click.ClickException(str(error)) from error
 
 
 class _Up:
-    def __init__(self, fleet: FleetSpec, config: GatewayConfig, bringup: Bringup, *, as_json: bool) -> None:
+    def __init__(
+        self, fleet: FleetSpec, config: GatewayConfig, folder: Path, bringup: Bringup, *, as_json: bool
+    ) -> None:
         self._fleet = fleet
         self._bringup = bringup
         self._as_json = as_json
-        self._folder: Path = log_folder(fleet)
+        self._folder = folder
         self._gateway = Gateway(config)
         self._manager = InferenceManager(
             fleet.roles,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
+from rich.text import Text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,8 +23,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trimtab.up")
 
 
+class Above(io.StringIO):
+    """Writes whole lines above what moves on a console, as they are: neither wrapped nor coloured."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def flush(self) -> None:
+        """Write what has come since the last time."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        if text:
+            self._console.print(Text(text.removesuffix("\n")), soft_wrap=True)
+
+
 class Bringup:
-    """The line, as a context manager: while it is entered, what is written to stderr appears above it.
+    """The line, as a context manager.
+
+    Attributes:
+        log: What is written here appears above the line; None: there is no line, and the log may go anywhere.
 
     Args:
         is_shown: Whether there is a terminal to show it on. Without one the log lines say it all.
@@ -31,13 +52,17 @@ class Bringup:
     def __init__(self, *, is_shown: bool) -> None:
         self._manager: InferenceManager | None = None
         self._live: Live | None = None
+        self.log: TextIO | None = None
         if is_shown:
+            console = Console(stderr=True, highlight=False)
+            self.log = Above(console)
             self._live = Live(
-                console=Console(stderr=True),
+                console=console,
                 get_renderable=self._line,
                 refresh_per_second=4,
                 transient=True,
                 redirect_stdout=False,
+                redirect_stderr=False,
             )
 
     def follow(self, manager: InferenceManager) -> None:
@@ -70,4 +95,5 @@ class Bringup:
         up = sum(engine.state == "ready" for engine in engines)
         waiting = [engine.id for engine in engines if engine.state != "ready"]
         few = ", ".join(waiting[:4]) + (f" and {len(waiting) - 4} more" if len(waiting) > 4 else "")  # noqa: PLR2004 -- a line's worth
-        return Spinner("dots", f"{up} of {len(engines)} engines are up" + (f"; starting: {few}" if waiting else ""))
+        line = f"{up} of {len(engines)} engines are up" + (f"; starting: {few}" if waiting else "")
+        return Spinner("dots", Text(line, no_wrap=True, overflow="ellipsis"))

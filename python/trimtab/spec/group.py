@@ -58,6 +58,7 @@ class EngineGroupSpec:
         name: Unique in its model.
         replicas: How many engines; of an external group as many as it has ``urls``.
         gpus_per_engine: GPUs of one engine over all of its nodes; 0: it runs on CPUs.
+        nodes_per_engine: Nodes that one engine spans, with as many of its GPUs on each; above 1 the first is its head.
         parallel: How one engine is cut into pieces.
         worker_type: ``regular``, or one half of a pair: ``prefill`` or ``decode``.
         capacity: Positive weight of each engine, load is compared as outstanding / capacity; None: what the engine says
@@ -75,6 +76,7 @@ class EngineGroupSpec:
     name: str
     replicas: int = 1
     gpus_per_engine: int = 0
+    nodes_per_engine: int = 1
     parallel: ParallelSpec = field(default_factory=ParallelSpec)
     worker_type: WorkerType = "regular"
     capacity: float | None = None
@@ -89,6 +91,7 @@ class EngineGroupSpec:
         check_printable_name("engine group", self.name)
         check_int("replicas", self.replicas, 0 if self.launcher == "external" else 1, MAX_COUNT)
         check_int("gpus_per_engine", self.gpus_per_engine, 0, MAX_COUNT)
+        check_int("nodes_per_engine", self.nodes_per_engine, 1, MAX_COUNT)
         if not isinstance(self.parallel, ParallelSpec):
             raise ConfigError("parallel", f"{self.parallel!r} is refused: it must be a table such as {{tp = 2}}")
         check_choice("worker_type", self.worker_type, ("regular", "prefill", "decode"))
@@ -119,6 +122,7 @@ class EngineGroupSpec:
             ("server_args", bool(self.server_args)),
             ("env_vars", bool(self.env_vars)),
             ("gpus_per_engine", self.gpus_per_engine > 0),
+            ("nodes_per_engine", self.nodes_per_engine > 1),
             ("parallel", self.parallel != ParallelSpec()),
         ):
             if launched:
@@ -140,6 +144,13 @@ class EngineGroupSpec:
                     "gpus_per_engine",
                     f"{self.gpus_per_engine} is refused: the parallel layout needs {layout} = {expected}",
                 )
+
+        if self.nodes_per_engine > 1 and self.gpus_per_engine % self.nodes_per_engine:
+            raise ConfigError(
+                "nodes_per_engine",
+                f"{self.nodes_per_engine} is refused: gpus_per_engine = {self.gpus_per_engine} cannot be spread over "
+                "as many nodes evenly",
+            )
 
     def _gpus_of_layout(self) -> tuple[str, int]:
         parallel = self.parallel

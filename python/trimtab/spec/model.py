@@ -98,6 +98,11 @@ class InferenceModelSpec(PoolSpec, AdapterSpec):
                 f"{group.worker_type!r} is refused: requests go straight to engines, and neither half of a "
                 'prefill/decode pair can serve one alone; set route_mode = "sglang_router"',
             )
+        if self.needs_weight_update and not group.lifecycle:
+            raise ConfigError(
+                "lifecycle",
+                "false is refused: the model's weights are updated, and such engines would go on with the old ones",
+            )
         for other_index, other in enumerate(self.engine_groups[:index]):
             for position, url in enumerate(group.urls):
                 if url in other.urls:

@@ -138,6 +138,24 @@ def test_a_model_is_announced_when_it_can_serve_and_when_not(log: pytest.LogCapt
     assert observed() == [("WARNING", "no engine can serve")]
 
 
+def test_engines_that_are_being_started_are_no_alarm(log: pytest.LogCaptureFixture) -> None:
+    """A model without engines is worth a warning when nobody is going to bring any, or when it had some."""
+    now = iter(range(1000))
+    pool = Pool("rollout/tiny")
+    publisher = Publisher(
+        lambda: Fleet((ServedRole("rollout", {"tiny": pool}, "tiny"),)), clock=lambda: float(next(now))
+    )
+    reachability = ReachabilityLog()
+    reachability.observe(publisher.current(), is_managed=True)
+    assert log.records == []
+    backend = pool.add_backend("10.0.0.1:30000")
+    reachability.observe(publisher.current(), is_managed=True)
+    pool.remove_backend(backend.id)
+    reachability.observe(publisher.current(), is_managed=True)
+    ReachabilityLog().observe(publisher.current())
+    assert [record.levelname for record in log.records] == ["INFO", "WARNING", "WARNING"]
+
+
 def test_an_engine_that_did_not_answer_is_named_once(log: pytest.LogCaptureFixture) -> None:
     """A model that is ready without it would hide a wrong address for ever."""
     now = iter(range(1000))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.manager.fleet.conftest import model_spec, running_fleet
+from tests.manager.fleet.conftest import QUICK, model_spec, running_fleet
 from tests.support.sim_launcher import FAST
 from tests.support.waiting import wait_until
 from trimtab.errors import InvalidRequest, InvalidTransition, NoEligibleBackend, UnknownModel, UnknownPool
-from trimtab.spec import EngineGroupSpec
+from trimtab.spec import EngineGroupSpec, ParallelSpec
 from trimtab_manager.fleet.request import launch_request
 from trimtab_manager.sim import running_engine
 
@@ -208,6 +209,15 @@ async def test_static_models_are_never_updated_whatever_is_set_globally(monkeypa
         assert fleet.manager.view()[0].models[0].weight_version is None
 
 
+def test_an_engine_over_nodes_asks_for_its_share_on_each() -> None:
+    """GPUs are counted over the whole engine in the specification, and per node by launchers."""
+    wide = EngineGroupSpec(name="wide", gpus_per_engine=16, nodes_per_engine=2, parallel=ParallelSpec(tp=16))
+    request = launch_request(
+        model_spec(group=wide), wide, engine_id=E0, generation=1, url=None, deadline_s=1, api_key=None
+    )
+    assert (request.nodes, request.gpus) == (2, 8)
+
+
 def test_poisoned_globals_do_not_leak_into_server_args(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an engine is started with follows from its model and its group, whatever the manager's process has."""
     model = model_spec(group=EngineGroupSpec(name="all", server_args={"max-running-requests": 8}), env_vars={"A": "1"})
@@ -268,3 +278,16 @@ async def test_a_shutdown_can_be_hurried() -> None:
         await wait_until(lambda: handle.stop_calls[-1] == 0.0, "it is being killed")
         handle.may_stop.set()
         await asyncio.gather(hurry, shutdown)
+
+
+async def test_an_engine_that_was_given_up_is_started_again_by_a_scale() -> None:
+    """Whoever has mended what ailed it has a way to say so over HTTP, too."""
+    async with running_fleet(2, settings=replace(QUICK, restart_limit=1)) as fleet:
+        fleet.launcher.fail.add(E1)
+        fleet.launcher.handles[E1].kill()
+        await wait_until(lambda: fleet.published().keys() == {E0}, "it is fenced")
+        await wait_until(lambda: not fleet.fleet.recovery.has(fleet.fleet.slot(E1)), "it is given up")
+        fleet.launcher.fail.clear()
+        result = await fleet.manager.scale("rollout", replicas=2)
+        assert {row.engine: row.status for row in result.engines} == {E1: "ok"}
+        assert fleet.published().keys() == {E0, E1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,3 +67,29 @@ async def test_an_engine_that_dies_of_an_update_is_replaced_and_catches_up(fleet
     await fleet.replaced(E1, 2)
     await wait_until(lambda: fleet.eligible() == {E0, E1, E2}, "all serve again")
     assert fleet.launcher.handles[E1].server.engine.weights.version == "7"
+
+
+@pytest.mark.parametrize("survivors", [0, 1], ids=["all lost", "one lost"])
+async def test_a_label_brings_back_no_weights_that_a_sleep_took(fleet: Fleet, survivors: int) -> None:
+    """An engine whose weights are gone gets a new label while it wakes: it does not serve what is in its memory."""
+    await fleet.manager.update_weights(FromDisk("sim://weights/7"), 7, role="rollout")
+    fleet.fleet.catch_up.note(7, Label())  # version 7 was sent by a trainer, and nobody can send it again
+    lost = fleet.fleet.replicas[survivors:]
+    for replica in lost:
+        raw = {**replica.engine.capabilities.server.raw, "enable_memory_saver": True}
+        server = replace(replica.engine.capabilities.server, raw=raw)
+        replica.engine.capabilities = replace(replica.engine.capabilities, server=server)
+    await fleet.manager.sleep("rollout")
+    await fleet.manager.wake("rollout", tags=["weights"])
+    await fleet.manager.update_weights(Label(), 8, role="rollout")
+    result = await fleet.manager.wake("rollout")
+    assert {row.engine for row in result.engines if row.status == "error"} == {replica.id for replica in lost}
+    if survivors:
+        assert fleet.lease_ids() == fleet.eligible() == {E0}
+    else:
+        with pytest.raises(NotServing):
+            fleet.pool.acquire()
+    # An update that brings everything, in the same place, does bring them back.
+    await fleet.manager.update_weights(FromDisk("sim://weights/9"), 9, role="rollout")
+    assert (await fleet.manager.wake("rollout")).ok
+    assert fleet.lease_ids() == {E0, E1, E2}

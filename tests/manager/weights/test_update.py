@@ -132,6 +132,39 @@ async def test_versions_grow_within_an_epoch(fleet: Fleet) -> None:
     assert set(fleet.scope.states().values()) == {"eligible"}
 
 
+@pytest.mark.parametrize(
+    ("version", "epoch", "error"),
+    [
+        (4, 1, VersionRegression),
+        (9, 0, VersionRegression),
+        (9, -1, InvalidRequest),
+        (9, True, InvalidRequest),
+        (2**64, None, InvalidRequest),
+    ],
+)
+async def test_what_could_not_be_published_is_not_begun(
+    fleet: Fleet, version: int, epoch: int | None, error: type[Exception]
+) -> None:
+    """A version below the published one of its epoch, an epoch below the current one, numbers that nobody holds."""
+    assert (await fleet.updates.update(NEW, 5, epoch=1)).ok
+    with pytest.raises(error):
+        await fleet.updates.update(NEW, version, epoch=epoch)
+    assert fleet.versions == ["5"] * 3
+    assert (await fleet.updates.update(NEW, 6)).ok
+
+
+async def test_a_version_that_the_router_refuses_leaves_it_free_for_the_next(fleet: Fleet) -> None:
+    """The engines have weights that nobody may ask for: they are out, and an update brings them back."""
+    assert (await fleet.updates.update(NEW, 5)).ok
+    # As if somebody else had published between the check and the end.
+    fleet.updates._check_version = lambda plan: None  # type: ignore[method-assign]
+    with pytest.raises(UpdateFailed, match="version 5 stays published: version 4 is refused"):
+        await fleet.updates.update(NEW, 4, epoch=0)
+    assert fleet.scope.pool.statistics().census["eligible"] == 0
+    assert (await fleet.updates.update(NEW, 6)).ok
+    assert fleet.scope.pool.statistics().census["eligible"] == 3
+
+
 async def test_static_models_refuse_updates(fleet: Fleet) -> None:
     """Nothing is sent, nothing is fenced."""
     fleet.scope.static = True

@@ -53,7 +53,7 @@ def create_app(
     app.on_response_prepare.append(_hide_server_version)
     app.router.add_get("/", partial(_index, roles=roles))
     app.router.add_get("/metrics", metrics)
-    app.router.add_get("/status", status)
+    app.router.add_get("/status", partial(status, fleet=fleet))
     add_dashboard(app)
     for prefix, role in prefixes(roles).items():
         for path, handler in (("/health", health), ("/v1/models", models), ("/engines", engines)):

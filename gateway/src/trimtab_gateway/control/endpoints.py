@@ -44,7 +44,17 @@ WORKERS = (
     ("GET", "/v1/loads"),
 )
 """Of the workers API, which also stands under ``/<role>``."""
-FLEET = ("/pause", "/continue", "/flush", "/drain", "/undrain", "/sleep", "/wake", "/update_weights/from_disk")
+FLEET = (
+    "/pause",
+    "/continue",
+    "/flush",
+    "/drain",
+    "/undrain",
+    "/scale",
+    "/sleep",
+    "/wake",
+    "/update_weights/from_disk",
+)
 """What a manager does to the engines of a role."""
 POISON = (("GET", "/poison"), ("DELETE", "/poison"), ("DELETE", "/poison/{entry}"))
 """What is refused because engines died under it."""

@@ -10,19 +10,27 @@ from trimtab_gateway.control.status_pool import pool_document
 from trimtab_gateway.snapshot import engine_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
+    from trimtab.fleet import FleetControl, ModelStanding
     from trimtab_gateway.snapshot import ModelSnapshot
     from trimtab_gateway.statistics import GatewayStatistics
 
 
-async def status(request: web.Request) -> web.Response:
+async def status(request: web.Request, fleet: Callable[[], FleetControl | None]) -> web.Response:
     """The gateway at this moment; no engine is asked."""
-    return json_response(status_document(statistics(request)))
+    return json_response(status_document(statistics(request), fleet()))
 
 
-def status_document(gateway: GatewayStatistics) -> dict[str, Any]:
-    """Describe a whole gateway: pools with their counters, backends with their load, the data plane's counters."""
+def status_document(gateway: GatewayStatistics, fleet: FleetControl | None = None) -> dict[str, Any]:
+    """Describe a whole gateway: pools with their counters, backends with their load, the data plane's counters.
+
+    Args:
+        gateway: The gateway.
+        fleet: Who runs the engines, if anybody does: it knows of those that the router does not have, and why.
+    """
     return {
         "version": __version__,
         "epoch": gateway.snapshot.epoch,
@@ -33,11 +41,36 @@ def status_document(gateway: GatewayStatistics) -> dict[str, Any]:
                 "default_model": role.default_model,
                 "topology_revision": role.topology_revision,
                 "snapshot_seq": role.snapshot_seq,
-                "models": {model.name: _model(model) for model in role.models},
+                "models": {
+                    model.name: {
+                        **_model(model),
+                        "manager": None if fleet is None else _manager(fleet.standing(role.name, model.name)),
+                    }
+                    for model in role.models
+                },
             }
             for role in gateway.snapshot.roles.values()
         },
         "data_plane": dict(gateway.data_plane),
+    }
+
+
+def _manager(standing: ModelStanding | None) -> dict[str, Any] | None:
+    if standing is None:
+        return None
+    return {
+        "hold": standing.hold,
+        "changing": standing.changing,
+        "recovering": list(standing.recovering),
+        "engines": [
+            {
+                "engine_id": engine.engine,
+                "generation": engine.generation,
+                "state": engine.state,
+                "reason": engine.reason,
+            }
+            for engine in standing.engines
+        ],
     }
 
 

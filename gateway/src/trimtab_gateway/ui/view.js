@@ -55,6 +55,20 @@ function engineTable(engines, tokensPerSecond) {
   );
 }
 
+/** Engines that the manager should have and the router does not, and what the manager does now. */
+function missing(model) {
+  if (!model.manager) return [];
+  const present = new Set(model.engines.map((each) => each.engine_id));
+  const found = model.manager.engines
+    .filter((each) => !present.has(each.engine_id))
+    .map(({ engine_id, generation, state, reason }) => {
+      const why = reason === null ? "" : `: ${reason.trim().split("\n")[0]}`;
+      return `engine ${engine_id} (generation ${generation}) is ${state}${why}`;
+    });
+  if (model.manager.changing !== null) found.push(`in progress: ${model.manager.changing}`);
+  return found;
+}
+
 function notices(model) {
   const found = [];
   if (model.update !== null) {
@@ -66,6 +80,7 @@ function notices(model) {
     if (owner.fences.length) found.push(`owner ${owner.owner} is fenced: ${owner.fences.join(", ")}`);
   }
   if (model.failure !== null) found.push(`failed: ${model.failure}`);
+  found.push(...missing(model));
   return found.map((text) => element("p", { class: "notice" }, text));
 }
 

@@ -80,7 +80,8 @@ class BackendGate:
         if self._backend is None or not self._is_registered:
             return 0
         if self._drained:
-            return self._pool.drain_backend(self._backend.id)
+            with suppress(UnknownBackend):
+                return self._pool.drain_backend(self._backend.id)
         rows = self._pool.statistics().backends
         return next((row.outstanding for row in rows if row.id == self._backend.id), 0)
 
@@ -89,9 +90,11 @@ class BackendGate:
         if self._backend is None or not self._is_registered:
             return
         needed = self._reasons - {LIFECYCLE} if self._is_held() else self._reasons
-        if needed and not self._drained:
-            self._drained = True
-            self._pool.drain_backend(self._backend.id)
-        elif not needed and self._drained:
-            self._drained = False
-            self._pool.resume_backend(self._backend.id)
+        # Whoever has the admin key can remove a backend past the manager: then it is out for good.
+        with suppress(UnknownBackend):
+            if needed and not self._drained:
+                self._drained = True
+                self._pool.drain_backend(self._backend.id)
+            elif not needed and self._drained:
+                self._drained = False
+                self._pool.resume_backend(self._backend.id)

@@ -16,11 +16,11 @@ from trimtab.spec import ManagerSpec
 from trimtab_manager.engine.clock import SYSTEM, Clock
 from trimtab_manager.engine.types import MEMORY_TAGS, PauseMode
 from trimtab_manager.fleet.lifecycle import Lifecycle
-from trimtab_manager.fleet.membership import Membership, check_rights
+from trimtab_manager.fleet.membership import Membership
 from trimtab_manager.fleet.model_fleet import ModelFleet
 from trimtab_manager.fleet.registry import Registry
 from trimtab_manager.fleet.single_flight import SingleFlight
-from trimtab_manager.fleet.view import RoleView, view_of
+from trimtab_manager.fleet.view import RoleView, standing_of, view_of
 from trimtab_manager.launch.external import ExternalLauncher
 from trimtab_manager.weights import FlushPolicy, FromDisk, UpdateDeadlines, WeightUpdates
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from trimtab._core import Pool
-    from trimtab.fleet import OperationResult
+    from trimtab.fleet import ModelStanding, OperationResult
     from trimtab.spec import InferenceModelSpec, InferenceRoleSpec
     from trimtab_manager.fleet.catch_up import Resync
     from trimtab_manager.fleet.registry import Topology
@@ -43,10 +43,10 @@ FLUSH_POLICIES: tuple[FlushPolicy, ...] = ("flush", "keep")
 class _Served:
     """One model and its operations, each of which runs once at a time."""
 
-    def __init__(self, fleet: ModelFleet) -> None:
+    def __init__(self, fleet: ModelFleet, owner_of: Callable[[str], str | None]) -> None:
         self.fleet = fleet
         self.lifecycle = Lifecycle(fleet)
-        self.membership = Membership(fleet)
+        self.membership = Membership(fleet, owner_of)
         self.updates = WeightUpdates(fleet, _update_deadlines(fleet.settings))
         self.flights = SingleFlight(fleet.pool.name)
 
@@ -104,7 +104,10 @@ class InferenceManager:
                     resync=(resync or {}).get((role.name, model.name)),
                     clock=clock,
                 )
-                self._served[role.name, model.name] = _Served(fleet)
+                for slot in fleet.slots.values():
+                    if slot.url is not None and (owner := self._owner_of(slot.url)) is not None:
+                        raise InvalidRequest(f"{fleet.pool.name}: {slot.url} is refused: it is engine {owner} already")
+                self._served[role.name, model.name] = _Served(fleet, self._owner_of)
 
     async def __aenter__(self) -> InferenceManager:  # noqa: PYI034 -- Self is not in Python 3.10
         return self
@@ -138,6 +141,11 @@ class InferenceManager:
         return TopologyCount(
             self.epoch, {name: registry.topology.revision for name, registry in self._registries.items()}
         )
+
+    def standing(self, role: str, model: str) -> ModelStanding | None:
+        """Where the engines of a model stand, for a gateway that shows it."""
+        served = self._served.get((role, model))
+        return None if served is None else standing_of(view_of(served.fleet))
 
     def view(self) -> tuple[RoleView, ...]:
         """Everything at this moment."""
@@ -298,6 +306,10 @@ class InferenceManager:
 
     # How.
 
+    def _owner_of(self, url: str) -> str | None:
+        owners = ((served.fleet.pool.name, served.fleet.owner_of(url)) for served in self._served.values())
+        return next((f"{engine} of {pool}" for pool, engine in owners if engine is not None), None)
+
     async def _activate(self, served: _Served, tags: Sequence[str] | None) -> OperationResult:
         if served.fleet.hold.kind is None:
             return await served.flights.run("start", served.membership.start)
@@ -379,5 +391,3 @@ def _check_model(role: str, model: InferenceModelSpec) -> None:
             f"{role}/{model.name}: route_mode = 'sglang_router' has engines that only that router knows;"
             " the manager runs engines of 'direct' models"
         )
-    for group in model.engine_groups:
-        check_rights(f"{role}/{model.name}", model, group.lifecycle)

@@ -13,7 +13,7 @@ from trimtab_manager.fleet.fan_out import fan_out
 from trimtab_manager.fleet.replica import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trimtab.fleet import OperationResult
     from trimtab.spec import InferenceModelSpec
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """The comings and goings of one model. What makes engines is done one after another: it counts what is there."""
+    """The comings and goings of one model. What makes engines is done one after another: it counts what is there.
 
-    def __init__(self, fleet: ModelFleet) -> None:
+    Args:
+        fleet: Its engines.
+        owner_of: Which engine of any model of the manager has an address, in words; None: none has.
+    """
+
+    def __init__(self, fleet: ModelFleet, owner_of: Callable[[str], str | None]) -> None:
         self._fleet = fleet
+        self._owner_of = owner_of
         self._making = asyncio.Lock()
 
     async def start(self) -> OperationResult:
@@ -43,17 +49,23 @@ class Membership:
     async def _start(self) -> OperationResult:
         fleet = self._fleet
         began_s = fleet.clock.now_s()
-        present = [slot for slot in fleet.slots.values() if slot.replica is not None]
-        absent = [slot for slot in fleet.slots.values() if slot.replica is None and not fleet.recovery.has(slot)]
-        if fleet.spec.fault_tolerance_enabled:
-            rows = await asyncio.gather(*(self._start_one(slot) for slot in absent))
-        else:
-            await fleet.bring_up(absent, "start")
-            rows = [_row(slot) for slot in absent]
+        slots = list(fleet.slots.values())
+        present = [slot for slot in slots if slot.replica is not None]
+        rows = await self._start_absent(slots)
         return fleet.result("start", [*(_row(slot) for slot in present), *rows], began_s)
+
+    async def _start_absent(self, slots: Sequence[Slot]) -> list[EngineResult]:
+        fleet = self._fleet
+        absent = [slot for slot in slots if slot.replica is None and not fleet.recovery.has(slot)]
+        if fleet.spec.fault_tolerance_enabled:
+            return await asyncio.gather(*(self._start_one(slot) for slot in absent))
+        await fleet.bring_up(absent, "start")
+        return [_row(slot) for slot in absent]
 
     async def scale(self, replicas: int, group: str | None) -> OperationResult:
         """Have that many engines of a group: new ones are published in one step, or none; the latest leave first.
+
+        One that was given up is started again.
 
         Raises:
             InvalidRequest: No such group, or it cannot be scaled.
@@ -77,7 +89,7 @@ class Membership:
             rows = [_row(slot) for slot in slots]
         else:
             rows = await self._leave(present[replicas:], f"scale of {spec.name} to {replicas}")
-        return fleet.result("scale", rows, began_s)
+        return fleet.result("scale", [*rows, *await self._start_absent(present[:replicas])], began_s)
 
     async def add(self, url: str, *, capacity: float | None, lifecycle: bool) -> OperationResult:
         """Attach to an engine that runs already.
@@ -97,6 +109,9 @@ class Membership:
         normal = normalize_address(url)[1]
         if (same := next((slot for slot in fleet.slots.values() if slot.url == normal), None)) is not None:
             return fleet.result("add_engine", [_row(same)], began_s)
+        if (owner := self._owner_of(normal)) is not None:
+            # Two models that update, pause or put to sleep one engine would not know what it does.
+            raise InvalidRequest(f"{normal} is refused: it is engine {owner} already; remove it there first")
         group = EngineGroupSpec(
             name="added", launcher="external", urls=(normal,), capacity=capacity, lifecycle=lifecycle
         )

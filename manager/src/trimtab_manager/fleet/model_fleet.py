@@ -13,9 +13,10 @@ This class wires them, and is what an update of weights sees of a fleet (``weigh
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from trimtab._core import normalize_address
 from trimtab.errors import InvalidTransition, UnknownBackend
 from trimtab.fleet import OperationResult
 from trimtab_manager.engine.clock import SYSTEM, Clock
@@ -29,9 +30,10 @@ from trimtab_manager.fleet.monitor import Death, HealthRule, Monitor
 from trimtab_manager.fleet.publication import Newcomer, Publication
 from trimtab_manager.fleet.recovery import Recovery
 from trimtab_manager.fleet.replica import Slot
+from trimtab_manager.weights.transfer import transfer_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from typing import Any
 
     from trimtab._core import Pool
@@ -135,6 +137,13 @@ class ModelFleet:
         """The published engines."""
         return [slot.replica for slot in self.slots.values() if slot.replica is not None]
 
+    def owner_of(self, url: str) -> str | None:
+        """The id of the engine that has this (normalised) address, or is to have it."""
+        for slot in self.slots.values():
+            if url in (slot.url, None if slot.replica is None else normalize_address(slot.replica.url)[1]):
+                return slot.id
+        return None
+
     def slot(self, engine: str) -> Slot:
         """The place of an engine.
 
@@ -170,31 +179,33 @@ class ModelFleet:
         """
         if not slots:
             return
-        replicas = await self.candidates.create_all(slots)
-        try:
-            async with self.lock.held(why):
-                self._refuse_while_held(why)
-                versions = await asyncio.gather(*(self.catch_up.bring(replica) for replica in replicas))
-                newcomers = [Newcomer(*parts) for parts in zip(slots, replicas, versions, strict=True)]
-                self.publication.publish(newcomers, why)
-        except BaseException:
-            await self.candidates.destroy_all(replicas)
-            raise
+        with _coming(slots):
+            replicas = await self.candidates.create_all(slots)
+            try:
+                async with self.lock.held(why):
+                    self._refuse_while_held(why)
+                    versions = await asyncio.gather(*(self.catch_up.bring(replica) for replica in replicas))
+                    newcomers = [Newcomer(*parts) for parts in zip(slots, replicas, versions, strict=True)]
+                    self.publication.publish(newcomers, why)
+            except BaseException:
+                await self.candidates.destroy_all(replicas)
+                raise
 
     async def _replace(self, slot: Slot) -> None:
         """Like ``bring_up`` of one engine, but it waits for the end of a pause, and may come in without the weights."""
-        replica = await self.candidates.create(slot)
         why = f"replacement of engine {slot.id}"
-        try:
-            while slot.replica is None:
-                await self.hold.off()
-                async with self.lock.held(why):
-                    if self.hold.kind is None:
-                        version = await self._caught_up(replica)
-                        self.publication.publish([Newcomer(slot, replica, version)], why)
-        except BaseException:
-            await self.candidates.destroy_all([replica])
-            raise
+        with _coming([slot]):
+            replica = await self.candidates.create(slot)
+            try:
+                while slot.replica is None:
+                    await self.hold.off()
+                    async with self.lock.held(why):
+                        if self.hold.kind is None:
+                            version = await self._caught_up(replica)
+                            self.publication.publish([Newcomer(slot, replica, version)], why)
+            except BaseException:
+                await self.candidates.destroy_all([replica])
+                raise
 
     async def _restore(self, replica: Replica) -> None:
         # An update that came between the weights' memory and the rest has brought what was lost.
@@ -274,13 +285,30 @@ class ModelFleet:
     def published(self, version: int, source: Source) -> None:
         """Take in what runs now."""
         self.catch_up.note(version, source)
-        self._current = {replica for replica in self.members() if replica.state == "onloading"}
+        self._current = self._made_whole() if transfer_of(source).complete else set()
         self.events.info("weights are published", version=version)
+
+    def _made_whole(self) -> set[Replica]:
+        """Waking engines that the update reached: what a sleep took from their weights, it has brought."""
+        tainted = {row.id for row in self.pool.statistics().backends if row.tainted}
+        return {each for each in self.members() if each.state == "onloading" and each.id not in tainted}
 
     def _refuse_while_held(self, what: str) -> None:
         if self.hold.kind is not None:
             way_out = "resume" if self.hold.kind == "paused" else "wake"
             raise InvalidTransition(f"{self.pool.name} is {self.hold.kind}: {what} is refused; {way_out} it first")
+
+
+@contextmanager
+def _coming(slots: Sequence[Slot]) -> Iterator[None]:
+    """Incarnations for these slots are being made inside the block."""
+    for slot in slots:
+        slot.is_coming = True
+    try:
+        yield
+    finally:
+        for slot in slots:
+            slot.is_coming = False
 
 
 def _slots(model: InferenceModelSpec) -> list[Slot]:

@@ -159,7 +159,7 @@ class Recovery:
             "engine is given up",
             engine=slot.id,
             why=slot.absent,
-            next_step="look why it dies; then activate the model again, or remove the engine",
+            next_step="look why it dies; then activate or scale the model again, or remove the engine",
         )
 
     async def _cancel(self, slot: Slot) -> None:

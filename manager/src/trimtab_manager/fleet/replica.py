@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trimtab_manager.fleet.gate import BackendGate
     from trimtab_manager.launch.types import EngineHandle
 
+NOT_STARTED = "not started"
 READY = "ready"
 DRAINING = "draining"
 
@@ -96,6 +97,7 @@ class Slot:
         generation: The last incarnation that was begun; the first is 1.
         replica: The published incarnation.
         absent: Why there is none, for people.
+        is_coming: Whether an incarnation is being made that will fill it.
     """
 
     id: str
@@ -103,7 +105,8 @@ class Slot:
     url: str | None = None
     generation: int = 0
     replica: Replica | None = None
-    absent: str = "not started"
+    absent: str = NOT_STARTED
+    is_coming: bool = False
 
     def next_generation(self) -> int:
         """The number of a new incarnation."""

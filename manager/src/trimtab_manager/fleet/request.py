@@ -46,7 +46,8 @@ def launch_request(
         served_model_name=model.name,
         server_args=server_args(model, group),
         env_vars=engine_env(model, group),
-        gpus=group.gpus_per_engine,
+        nodes=group.nodes_per_engine,
+        gpus=group.gpus_per_engine // group.nodes_per_engine,
         deadline_s=deadline_s,
         api_key=api_key,
     )

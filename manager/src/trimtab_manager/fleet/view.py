@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trimtab.fleet import EngineStanding, ModelStanding
+from trimtab_manager.fleet.replica import NOT_STARTED
+
 if TYPE_CHECKING:
     from trimtab_manager.fleet.model_fleet import ModelFleet
     from trimtab_manager.fleet.registry import Topology
@@ -18,7 +21,7 @@ class EngineView:
         id: Its id.
         generation: Its incarnation; of an absent engine the last one that was tried.
         url: Where it is; None while it is absent.
-        state: Of its state machine; ``absent`` when nothing is published for the slot.
+        state: Of its state machine; ``starting`` or ``absent`` when nothing is published for the slot.
         capacity: Its weight in the router.
         weight_version: What the router knows of its weights.
         is_pending: Whether it is out of routing until it has the published weights.
@@ -82,8 +85,14 @@ def view_of(fleet: ModelFleet) -> ModelView:
     engines = []
     for slot in fleet.slots.values():
         replica, row = slot.replica, rows.get(slot.id)
+        if replica is not None and row is None:
+            lost = "somebody else removed it from the router; remove the engine, or let it be replaced"
+            engines.append(EngineView(slot.id, replica.generation, replica.url, replica.state, absent=lost))
+            continue
         if replica is None or row is None:
-            engines.append(EngineView(slot.id, slot.generation, slot.url, "absent", absent=slot.absent))
+            state = "starting" if slot.is_coming else "absent"
+            reason = None if slot.is_coming and slot.absent == NOT_STARTED else slot.absent
+            engines.append(EngineView(slot.id, slot.generation, slot.url, state, absent=reason))
             continue
         engines.append(
             EngineView(
@@ -107,3 +116,15 @@ def view_of(fleet: ModelFleet) -> ModelView:
         changing=None if holder is None else holder.what,
         monitor_suspended_by=fleet.monitor.suspensions.owners,
     )
+
+
+def standing_of(view: ModelView) -> ModelStanding:
+    """The part of it that a gateway shows beside what its router knows."""
+    return ModelStanding(view.hold, view.changing, view.recovering, tuple(map(_standing, view.engines)))
+
+
+def _standing(engine: EngineView) -> EngineStanding:
+    reason = engine.absent
+    if reason is None and engine.closed_for:
+        reason = f"out of routing: {', '.join(engine.closed_for)}"
+    return EngineStanding(engine.id, engine.generation, engine.state, reason)

@@ -10,6 +10,9 @@ from trimtab_manager.weights.deadlines import UpdateDeadlines
 from trimtab_manager.weights.drain import Running
 from trimtab_manager.weights.source import Source
 
+HIGHEST = 2**63 - 1
+"""Of versions and epochs: what the router and JSON readers can hold."""
+
 FlushPolicy = Literal["flush", "keep"]
 """What becomes of KV caches that the old weights computed: emptied and looked after, or kept on purpose."""
 
@@ -40,9 +43,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what is no plan."""
-        if type(self.version) is not int or self.version < 0:  # a bool is no version
-            raise InvalidRequest(f"version must be a whole number, not negative, got {self.version!r}")
+        _check_count("version", self.version)
+        if self.epoch is not None:
+            _check_count("epoch", self.epoch)
         if self.flush not in ("flush", "keep"):
             raise InvalidRequest(f"flush must be 'flush' or 'keep', got {self.flush!r}")
         if self.running not in ("abort", "wait"):
             raise InvalidRequest(f"running must be 'abort' or 'wait', got {self.running!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value <= HIGHEST:  # a bool is no number
+        raise InvalidRequest(f"{name} must be a whole number from 0 to {HIGHEST}, got {value!r}")

@@ -31,9 +31,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from trimtab.errors import InvalidTransition, TrimtabError
+from trimtab.errors import InvalidTransition, PoolClosed, PoolFailed, TrimtabError
 from trimtab_manager.weights.drain import drain
 from trimtab_manager.weights.steps import Steps
 
@@ -148,9 +149,8 @@ class Transaction:
                 self._report(confirmed)  # a new count of versions forgot what engines said before
             else:
                 self._go_back()
-        except TrimtabError as error:  # somebody else failed or closed the pool: nothing is routable by it any more
-            for row in confirmed:
-                row.fail("publish", "error", str(error))
+        except TrimtabError as error:  # most likely somebody else failed or closed the pool
+            self._take_back(confirmed, error)
         for row in self._rows:
             if row.paused:
                 await scope.condemn(row.id, f"it could not be resumed after update {plan.id}: {row.error}")
@@ -164,6 +164,14 @@ class Transaction:
     def _report(self, confirmed: Sequence[Row]) -> None:
         for row in confirmed:
             self._scope.pool.report_weights(row.member.backend, self._plan.version, reloaded=self._transfer.complete)
+
+    def _take_back(self, confirmed: Sequence[Row], error: TrimtabError) -> None:
+        """The router does not publish what engines run: they are out, and it must not wait for that for ever."""
+        with suppress(PoolFailed, PoolClosed):
+            for row in confirmed:
+                row.fail("publish", "error", str(error))
+                self._scope.pool.taint_backend(row.member.backend)
+            self._go_back()
 
     def _go_back(self) -> None:
         pool = self._scope.pool

@@ -92,7 +92,7 @@ class WeightUpdates:
                 for (``wait``). By default a label waits and everything else aborts.
             flush: ``flush`` empties the KV caches and proves it with a probe prompt; ``keep`` keeps them on purpose.
             checksums: Also compare the checksums of the engines with each other.
-            epoch: Begins a new count of versions.
+            epoch: Begins a new count of versions, when it is above the current one.
             deadlines: Seconds per step.
 
         Returns:
@@ -158,6 +158,7 @@ class WeightUpdates:
             await transfer.prepare(scope.members())
             async with AsyncExitStack() as stack:
                 await self._take(stack, plan)
+                self._check_version(plan)  # whoever had the engines meanwhile may have published
                 rows, skipped = self._rows(transfer)
                 transaction = Transaction(scope, plan, transfer, rows)
                 if self._running is not None:
@@ -185,11 +186,16 @@ class WeightUpdates:
             ) from None
 
     def _check_version(self, plan: Plan) -> None:
-        published = self._scope.pool.weight_version
-        if plan.epoch is None and published is not None and plan.version < published:
+        """Refuse what the router would refuse to publish: by then the engines had the weights already."""
+        pool = self._scope.pool
+        published, epoch = pool.weight_version, pool.statistics().epoch
+        where = f"{self._scope.role}/{self._scope.model}"
+        if plan.epoch is not None and epoch is not None and plan.epoch < epoch:
+            raise VersionRegression(f"{where}: epoch {plan.epoch} is below the current {epoch}; epochs only grow")
+        if plan.epoch in (None, epoch) and published is not None and plan.version < published:
             raise VersionRegression(
-                f"{self._scope.role}/{self._scope.model}: version {plan.version} is below the published {published};"
-                " versions grow within an epoch"
+                f"{where}: version {plan.version} is below the published {published}; versions grow within an epoch"
+                f" (it is {epoch}): a new count needs a higher one"
             )
 
     def _rows(self, transfer: Transfer) -> tuple[list[Row], list[EngineResult]]:

@@ -37,8 +37,8 @@ def command(engines: int, seconds: int, seed: int, as_json: bool) -> None:
     """Balance multi-turn sessions over simulated engines, live.
 
     Starts simulated SGLang engines and a gateway on this machine (no GPU needed), sends coding-agent sessions through
-    it, and shows where they run. Ends with a summary, and with exit code 0 when no request failed, no session moved, no
-    lease stayed open and the gateway's, the engines' and the clients' counts agree.
+    it, and shows where they run. Ends with a summary, and with exit code 0 when no request failed, no session moved but
+    away from a crowded engine, no lease stayed open and the gateway's, the engines' and the clients' counts agree.
     """
     missing = [package for module, package in SERVER_PACKAGES.items() if importlib.util.find_spec(module) is None]
     if missing:

@@ -85,6 +85,10 @@ class Fleet:
         """Return the executions that the gateway still counts."""
         return self._pool.statistics().outstanding
 
+    def spilled(self) -> int:
+        """Return how often the gateway moved a session away from a crowded engine."""
+        return self._pool.statistics().picks.get("spill", 0)
+
     def gateway_book(self) -> dict[str, Counts]:
         """Return completed requests and output tokens by engine, as the gateway counted them."""
         return {

@@ -50,7 +50,7 @@ class Frame:
         sessions_done: Sessions that ended.
         requests: Requests sent.
         errors: Turns that failed.
-        sticky_violations: Answers from another engine than the session's first one.
+        moves: Answers from another engine than the session's answer before.
     """
 
     elapsed_s: float
@@ -61,7 +61,7 @@ class Frame:
     sessions_done: int
     requests: int
     errors: int
-    sticky_violations: int
+    moves: int
 
     @property
     def requests_per_s(self) -> float:

@@ -35,17 +35,22 @@ def find_disagreements(books: Mapping[str, Mapping[str, Counts]]) -> list[str]:
     return lines
 
 
-def find_moves(sessions: Mapping[str, Collection[str]]) -> list[str]:
-    """Return one line per session that more than one engine has seen.
+def find_moves(sessions: Mapping[str, Collection[str]], moved: Collection[str]) -> list[str]:
+    """Return one line per session that more than one engine has seen, and that no client saw move.
 
     Args:
         sessions: Keys of the sessions that each engine has a record of, by engine id.
+        moved: Keys of the sessions that clients saw move.
     """
     seen: dict[str, list[str]] = {}
     for engine, keys in sessions.items():
         for key in keys:
             seen.setdefault(key, []).append(engine)
-    return [f"session {key} ran on {' and '.join(engines)}" for key, engines in seen.items() if len(engines) > 1]
+    return [
+        f"session {key} ran on {' and '.join(engines)}, and its client did not see it"
+        for key, engines in seen.items()
+        if len(engines) > 1 and key not in moved
+    ]
 
 
 def _tell(counts: Counts | None) -> str:

@@ -61,7 +61,8 @@ def _findings(summary: Summary) -> Iterator[tuple[str, str, str]]:
         BAD if summary.sticky_violations else GOOD,
         "Sessions stay",
         (
-            f"{count(summary.sticky_violations, 'answer')} came from another engine than the session's first one."
+            f"The gateway moved a session away from a crowded engine {count(summary.spilled, 'time')};"
+            f" {count(summary.sticky_violations, 'answer')} came from another engine without that."
             f" {summary.cached_share:.0%} of all prompt tokens were already in the engine's prefix cache."
         ),
     )

@@ -108,7 +108,7 @@ def _frame(config: DemoConfig, fleet: Fleet, tally: Tally, elapsed_s: float) -> 
         sessions_done=tally.sessions_done,
         requests=tally.requests,
         errors=tally.errors,
-        sticky_violations=tally.sticky_violations,
+        moves=tally.moves,
     )
 
 
@@ -124,5 +124,6 @@ def _conclude(fleet: Fleet, tally: Tally, elapsed_s: float) -> Summary:
         [engine.capacity for engine in fleet.engines],
         elapsed_s=elapsed_s,
         leases_open=fleet.leases_open(),
-        disagreements=find_disagreements(books) + find_moves(fleet.engine_sessions()),
+        spilled=fleet.spilled(),
+        disagreements=find_disagreements(books) + find_moves(fleet.engine_sessions(), tally.moved),
     )

@@ -41,7 +41,8 @@ class Tally:
         sessions_done: Sessions that ran all their turns.
         turns: Turns that ended as planned.
         requests: Requests sent.
-        sticky_violations: Answers that came from another engine than the session's first one.
+        moves: Answers that came from another engine than the session's answer before.
+        moved: The sessions of those.
         failures: Messages of the turns that failed, with how often each was seen. A failed turn ends its session.
     """
 
@@ -50,7 +51,8 @@ class Tally:
     sessions_done: int = 0
     turns: int = 0
     requests: int = 0
-    sticky_violations: int = 0
+    moves: int = 0
+    moved: set[str] = field(default_factory=set)
     failures: Counter[str] = field(default_factory=Counter)
     _homes: dict[str, str] = field(default_factory=dict)
 
@@ -73,8 +75,10 @@ class Tally:
         engine.output_tokens += result.output_tokens
         engine.prompt_tokens += result.prompt_tokens
         engine.cached_tokens += result.cached_tokens
-        home = self._homes.setdefault(session, result.backend)
-        self.sticky_violations += home != result.backend
+        if self._homes.get(session, result.backend) != result.backend:
+            self.moves += 1
+            self.moved.add(session)
+        self._homes[session] = result.backend
 
     @property
     def errors(self) -> int:

@@ -88,7 +88,7 @@ def render(frame: Frame, width: int) -> RenderableType:
         _evenness(frame),
     )
     totals = Text(f"{_progress(frame)} | ")
-    totals.append(_faults(frame), style="bold red" if frame.errors or frame.sticky_violations else "green")
+    totals.append(_faults(frame), style="bold red" if frame.errors else "green")
     return Group(_engine_table(frame, min(width, MOST_CELLS)), "", time, totals)
 
 
@@ -141,4 +141,4 @@ def _evenness(frame: Frame) -> str:
 
 
 def _faults(frame: Frame) -> str:
-    return f"{count(frame.errors, 'error')}, {frame.sticky_violations} moved"
+    return f"{count(frame.errors, 'error')}, {frame.moves} moved"

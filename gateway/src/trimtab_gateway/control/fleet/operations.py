@@ -12,6 +12,8 @@ from trimtab.fleet import FleetControl, OperationResult
 PAUSE_MODES = ("abort", "in_place", "retract")
 FLUSH_POLICIES = ("flush", "keep")
 MEMORY_TAGS = ("weights", "kv_cache", "cuda_graph")
+MOST_ENGINES = 100_000
+"""Of a group: more is a slip of the finger."""
 
 Call: TypeAlias = Callable[..., Awaitable[OperationResult]]
 Check: TypeAlias = Callable[[str, Any], Any]
@@ -70,6 +72,12 @@ def _version(name: str, value: object) -> int:
     return value
 
 
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_ENGINES:
+        raise InvalidRequest(f"{name!r} is {value!r}: it must be a whole number from 0 to {MOST_ENGINES}")
+    return value
+
+
 def _one_of(*choices: str) -> Check:
     def check(name: str, value: object) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -91,6 +99,7 @@ OPERATIONS = (
     Operation("/flush", lambda fleet: fleet.flush),
     Operation("/drain", lambda fleet: fleet.drain, optional={"engine": _text}),
     Operation("/undrain", lambda fleet: fleet.undrain, optional={"engine": _text}),
+    Operation("/scale", lambda fleet: fleet.scale, required={"replicas": _count}, optional={"group": _text}),
     Operation("/sleep", lambda fleet: fleet.sleep),
     Operation("/wake", lambda fleet: fleet.wake, optional={"tags": _tags}),
     Operation(

@@ -53,7 +53,7 @@ async def _handle(
         # A caller that leaves changes nothing: what was begun is brought to its end.
         result = await operation.call(control)(role, arguments.pop("model", None), **arguments)
     except TrimtabError as error:
-        status, detail = _status_of_error(error), dict(error.detail) or None
+        status, detail = status_of_error(error), dict(error.detail) or None
         return error_response(request, status, error.code, str(error), detail=detail, retryable=error.retryable)
     return json_response(document(result), status=_status(result))
 
@@ -97,7 +97,8 @@ def _status(result: OperationResult) -> HTTPStatus:
     return HTTPStatus.MULTI_STATUS if any_ok else HTTPStatus.BAD_GATEWAY
 
 
-def _status_of_error(error: TrimtabError) -> HTTPStatus:
+def status_of_error(error: TrimtabError) -> HTTPStatus:
+    """Of an operation that failed as a whole."""
     if isinstance(error, DrainTimeout):
         return HTTPStatus.GATEWAY_TIMEOUT
     if isinstance(error, LookupError):

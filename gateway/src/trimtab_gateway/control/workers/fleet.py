@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trimtab._core import normalize_address
 from trimtab.errors import TrimtabError, UnknownBackend
+from trimtab_gateway.control.fleet.routes import status_of_error
 from trimtab_gateway.control.workers.refusal import Refusal
 from trimtab_gateway.control.workers.registration import Registration
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from trimtab._core import AddressRules, Backend, BackendStatistics, Pool
+    from trimtab.fleet import FleetControl
     from trimtab_gateway.snapshot import ServedRole
 
 _OVER = frozenset({"down", "half_open"})
@@ -62,6 +64,8 @@ class Workers:
         engine_key: The key of the engines.
         engine_ca: File with what certificates of engines are checked against; None: the system's.
         is_own: Whether ``host:port`` is the gateway itself.
+        manager: Who runs the engines, if anybody does: then they come and go by its hand, or its registry, its updates
+            and the router would each know other engines.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Workers:
         engine_key: str | None,
         engine_ca: str | PathLike[str] | None,
         is_own: Callable[[str], bool],
+        manager: Callable[[], FleetControl | None] = lambda: None,
     ) -> None:
         self._targets = tuple(
             Target(role.name, name, pool, role.lenient_model, role.router_urls.get(name))
@@ -82,6 +87,7 @@ class Workers:
         self.engine_key = engine_key
         self.engine_ca = engine_ca
         self._is_own = is_own
+        self._manager = manager
         # Another one with each start: an id of an earlier process names nothing.
         self._namespace = uuid.uuid4()
         self._registrations: dict[Key, Registration] = {}
@@ -106,11 +112,13 @@ class Workers:
             raise Refusal("ambiguous_worker", f"{name!r} is a worker of {owners}: name it by its id")
         return found[0]
 
-    def register(self, role: str | None, registration: Registration) -> Worker:
-        """Make an engine a worker; it gets requests once a probe has reached it. The same again changes nothing.
+    async def register(self, role: str | None, registration: Registration) -> Worker:
+        """Make an engine a worker. The same again changes nothing.
+
+        It gets requests once a probe has reached it; a manager has it ready, and with the published weights, by then.
 
         Raises:
-            Refusal: The address, the capacity or the model is refused.
+            Refusal: The address, the capacity or the model is refused, or the manager says no.
         """
         target = self._target(role, registration.model_id)
         try:
@@ -118,15 +126,36 @@ class Workers:
             authority, url = normalize_address(registration.url)
             if self._is_own(authority):
                 raise Refusal("invalid_address", f"{url} is refused: it is the address of this gateway itself")
-            backend = self._admit(target.pool, url, registration.capacity)
+            manager = self._manager_of(target)
+            if manager is None:
+                backend = self._admit(target.pool, url, registration.capacity)
+            else:
+                backend = await _add(manager, target, url, registration.capacity)
         except TrimtabError as error:
-            raise Refusal(error.code, str(error)) from error
+            raise Refusal(error.code, str(error), status_of_error(error)) from error
         key = _key(target, backend)
         self._registrations[key] = registration
         return next(worker for worker in self._of(target) if _key(target, worker.backend) == key)
 
-    def remove(self, worker: Worker) -> None:
-        """Drain a worker; it is forgotten once nothing runs on it. It is listed until then."""
+    async def remove(self, worker: Worker) -> None:
+        """Drain a worker; it is forgotten once nothing runs on it. It is listed until then.
+
+        A manager that runs it waits for that, and stops it.
+
+        Raises:
+            Refusal: The manager says no.
+        """
+        manager = self._manager_of(worker.target)
+        if manager is not None:
+            # One that is no engine of the manager came by the lease API, and goes like any other.
+            try:
+                await manager.remove_engine(worker.backend.id, worker.target.role, worker.target.model)
+            except UnknownBackend:
+                pass
+            except TrimtabError as error:
+                raise Refusal(error.code, str(error), status_of_error(error)) from error
+            else:
+                return
         pool = worker.target.pool
         wanted = _key(worker.target, worker.backend)
         for backend in pool.backends():
@@ -138,6 +167,10 @@ class Workers:
         for key, (pool, backend) in list(self._leaving.items()):
             if pool.retire_backend(backend):
                 del self._leaving[key]
+
+    def _manager_of(self, target: Target) -> FleetControl | None:
+        manager = self._manager()
+        return None if manager is None or manager.standing(target.role, target.model) is None else manager
 
     def _admit(self, pool: Pool, url: str, capacity: float | None) -> Backend:
         known = next((each for each in pool.statistics().backends if each.url == url), None)
@@ -181,6 +214,16 @@ class Workers:
             message = f"{target.pool.name} is served by the router {target.router_url}: register the engine there"
             raise Refusal("unsupported_worker", message)
         return target
+
+
+async def _add(manager: FleetControl, target: Target, url: str, capacity: float | None) -> Backend:
+    result = await manager.add_engine(url, target.role, target.model, capacity=capacity)
+    wanted = {row.engine for row in result.engines}
+    found = next((each for each in target.pool.backends() if each.id in wanted), None)
+    if found is None:
+        why = "; ".join(row.error for row in result.engines if row.error) or "it has left again"
+        raise Refusal("not_registered", f"{url} did not come in: {why}", HTTPStatus.CONFLICT)
+    return found
 
 
 def _key(target: Target, backend: Backend | BackendStatistics) -> Key:

@@ -37,7 +37,7 @@ async def show_worker(request: web.Request, workers: Workers, role: str | None) 
 async def add_worker(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """``POST /workers``: 202; ``GET /workers`` lists it at once, and a repetition has the same id."""
     registration = parse_registration(await _body(request), engine_key=workers.engine_key)
-    worker = workers.register(role, registration)
+    worker = await workers.register(role, registration)
     prefix = request.path.removesuffix("/workers")
     return json_response(accepted_document(worker, prefix), status=HTTPStatus.ACCEPTED)
 
@@ -45,7 +45,7 @@ async def add_worker(request: web.Request, workers: Workers, role: str | None) -
 async def remove_worker(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """``DELETE /workers/<id>``: 202; no new request goes there, and what runs there finishes."""
     worker = workers.find(role, request.match_info["worker"])
-    workers.remove(worker)
+    await workers.remove(worker)
     return json_response(removal_document(worker), status=HTTPStatus.ACCEPTED)
 
 
@@ -57,7 +57,7 @@ async def list_urls(_request: web.Request, workers: Workers, role: str | None) -
 async def add_url(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """``POST /add_worker?url=``."""
     said = dict(request.query) or await _body(request)
-    workers.register(role, parse_registration(_with_url(said), engine_key=workers.engine_key))
+    await workers.register(role, parse_registration(_with_url(said), engine_key=workers.engine_key))
     return json_response(urls_document(workers.listed(role)))
 
 
@@ -67,7 +67,7 @@ async def remove_url(request: web.Request, workers: Workers, role: str | None) -
     url = said.get("url")
     if not isinstance(url, str):
         raise Refusal("invalid_request", "which worker? Send POST /remove_worker?url=http://10.0.0.1:30000")
-    workers.remove(workers.find(role, url))
+    await workers.remove(workers.find(role, url))
     return json_response(urls_document(workers.listed(role)))
 
 

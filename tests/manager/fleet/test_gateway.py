@@ -1,0 +1,158 @@
+"""A gateway and a manager on the same pools: what a user sees, and that neither goes behind the other's back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.manager.fleet.conftest import QUICK, model_spec
+from tests.support.sim_launcher import FAST, SimLauncher
+from tests.support.waiting import wait_until
+from trimtab.spec import InferenceRoleSpec
+from trimtab_gateway import Gateway, GatewayConfig, ModelConfig, RoleConfig
+from trimtab_manager.fleet import InferenceManager
+from trimtab_manager.sim import running_engine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass
+class Served:
+    """A gateway, the manager behind it, and a client."""
+
+    client: httpx.AsyncClient
+    manager: InferenceManager
+    launcher: SimLauncher
+
+    async def model(self, role: str = "rollout") -> dict[str, Any]:
+        """What ``/status`` says of the role's model."""
+        document = (await self.client.get("/status")).json()
+        model: dict[str, Any] = document["roles"][role]["models"]["policy"]
+        return model
+
+    async def standing(self, role: str = "rollout") -> dict[str, tuple[str, str | None]]:
+        """State and reason of every engine, as the manager says."""
+        rows = (await self.model(role))["manager"]["engines"]
+        return {row["engine_id"]: (row["state"], row["reason"]) for row in rows}
+
+    def engines(self, role: str = "rollout") -> list[str]:
+        """Ids of the published engines."""
+        return [engine.id for engine in self.manager.topology(role).models["policy"]]
+
+
+@asynccontextmanager
+async def serving(replicas: int = 1, *, start: bool = True, **options: Any) -> AsyncIterator[Served]:
+    """Roles ``rollout`` and ``genrm`` with one managed model each."""
+    roles = [InferenceRoleSpec(role=name, models=(model_spec(replicas, **options),)) for name in ("rollout", "genrm")]
+    served = tuple(RoleConfig(role.role, (ModelConfig("policy"),)) for role in roles)
+    gateway = Gateway(GatewayConfig(served, port=0, probe_interval_s=0.05))
+    pools = {(role.role, "policy"): gateway.pool(role.role, "policy") for role in roles}
+    launcher = SimLauncher()
+    manager = InferenceManager(roles, pools=pools, launchers={"local": launcher}, settings=QUICK)
+    gateway.manage(manager)
+    async with (
+        manager,
+        gateway,
+        httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as client,
+    ):
+        if start:
+            await manager.activate()
+        yield Served(client, manager, launcher)
+
+
+async def test_workers_of_a_managed_model_come_and_go_by_its_manager() -> None:
+    """One that registers is known to updates and in the topology; one that is removed is in neither."""
+    async with running_engine(FAST) as foreign, serving() as served:
+        before = served.manager.topology("rollout").revision
+        answer = await served.client.post("/rollout/workers", json={"url": foreign.url, "capacity": 3})
+        assert answer.status_code == 202, answer.text
+        assert served.engines() == ["policy/0", "policy/1"]
+        assert served.manager.topology("rollout").revision > before
+        result = await served.manager.update_from_disk("rollout", path="sim://weights/7", version=7)
+        assert {row.engine: row.status for row in result.engines} == {"policy/0": "ok", "policy/1": "ok"}
+        assert foreign.engine.weights.version == "7"
+        listed = (await served.client.get("/rollout/workers")).json()["workers"]
+        assert [worker["capacity"] for worker in listed if worker["url"] == foreign.url] == [3]
+        answer = await served.client.delete(f"/rollout/workers/{answer.json()['worker_id']}")
+        assert answer.status_code == 202, answer.text
+        assert served.engines() == ["policy/0"]
+        assert foreign.engine.ready
+
+
+async def test_an_engine_belongs_to_one_model() -> None:
+    """Two models that update one engine would not know what it runs."""
+    async with running_engine(FAST) as foreign, serving() as served:
+        assert (await served.client.post("/genrm/workers", json={"url": foreign.url})).status_code == 202
+        for url in (foreign.url, served.launcher.handles["policy/0"].url):
+            answer = await served.client.post("/rollout/workers", json={"url": url})
+            assert answer.status_code == 400
+            assert "is engine policy/" in answer.json()["error"]["message"]
+        assert served.engines() == ["policy/0"]
+
+
+async def test_what_the_manager_refuses_is_refused() -> None:
+    """With its words; nothing is registered."""
+    async with serving(elastic_enabled=False) as served:
+        answer = await served.client.post("/rollout/workers", json={"url": "127.0.0.1:9"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+        assert "elastic_enabled" in answer.json()["error"]["message"]
+        assert served.engines() == ["policy/0"]
+
+
+async def test_a_fleet_is_scaled_over_http() -> None:
+    """Up and down, with a row per engine that came or went."""
+    async with serving() as served:
+        up = await served.client.post("/rollout/scale", json={"replicas": 3})
+        assert (up.status_code, len(up.json()["engines"])) == (200, 2), up.text
+        assert served.engines() == ["policy/0", "policy/1", "policy/2"]
+        assert (await served.client.post("/rollout/scale", json={"replicas": 0})).status_code == 200
+        assert served.engines() == []
+        assert (await served.client.post("/rollout/scale", json={"replicas": -1})).status_code == 400
+        assert (await served.client.post("/rollout/scale", json={"replicas": 1, "group": "none"})).status_code == 400
+
+
+async def test_engines_that_are_not_there_are_shown_with_the_reason() -> None:
+    """Before they start, while they do, asleep, dead, and while another incarnation comes."""
+    async with serving(start=False) as served:
+        assert (await served.standing())["policy/0"] == ("absent", "not started")
+        served.launcher.gate.clear()
+        starting = asyncio.ensure_future(served.manager.activate("rollout"))
+        await wait_until(lambda: bool(served.launcher.requests), "its launch is asked for")
+        assert (await served.standing())["policy/0"] == ("starting", None)
+        served.launcher.gate.set()
+        await starting
+        assert (await served.standing())["policy/0"] == ("ready", None)
+        await served.manager.sleep("rollout")
+        assert (await served.model())["manager"]["hold"] == "sleeping"
+        assert (await served.standing())["policy/0"][0] == "sleeping"
+        await served.manager.wake("rollout")
+        served.launcher.gate.clear()
+        served.launcher.handles["policy/0"].kill()
+        await wait_until(lambda: len(served.launcher.requests) == 2, "its replacement is asked for")
+        state, reason = (await served.standing())["policy/0"]
+        assert state == "starting"
+        assert reason is not None
+        assert "generation 1 died" in reason
+        served.launcher.gate.set()
+        await wait_until(lambda: served.engines() == ["policy/0"], "it is back")
+
+
+@pytest.mark.parametrize("operation", ["drain", "sleep", "update"])
+async def test_a_backend_that_was_removed_behind_the_manager_breaks_no_operation(operation: str) -> None:
+    """The lease API can do that to any pool: the others go on."""
+    async with serving(2) as served:
+        served.manager.fleet("rollout").pool.remove_backend("policy/1")
+        if operation == "drain":
+            assert (await served.manager.drain("rollout")).ok
+        elif operation == "sleep":
+            assert (await served.manager.sleep("rollout")).ok
+            assert (await served.manager.wake("rollout")).ok
+        else:
+            result = await served.manager.update_from_disk("rollout", path="sim://weights/7", version=7)
+            assert {row.engine: row.state for row in result.engines}["policy/0"] == "ready"
