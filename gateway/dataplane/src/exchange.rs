@@ -11,7 +11,7 @@ use crate::error::{Code, Failure};
 use crate::headers;
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
-use crate::observe::Expected;
+use crate::observe::{Expected, Label};
 use crate::plane::Plane;
 use crate::poison::Trail;
 use crate::relay::is_event_stream;
@@ -134,16 +134,16 @@ impl Exchange {
         })
     }
 
-    /// The engine says to have run other weights than those of the lease; `None`: weights without a version.
+    /// The engine says to have run other weights than those of the lease.
     #[cold]
-    pub(crate) fn note_other_version(&self, observed: Option<u64>) {
+    pub(crate) fn note_other_version(&self, observed: Label) {
         if let (Some(lease), Some(expected)) = (&self.lease, self.version()) {
             lease.pool().note_version_mismatch();
             self.plane.mismatches.note(VersionMismatch {
                 pool: lease.pool().name().to_owned(),
                 backend: self.upstream.id.clone(),
                 expected,
-                observed,
+                observed: observed.version(),
                 lease: lease.id().to_string(),
                 count: 1,
             });

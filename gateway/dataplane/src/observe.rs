@@ -60,9 +60,8 @@ impl Observer {
         self
     }
 
-    /// A version that is not the expected one, told once; `Some(None)` when the engine has a text for it that is none. An
-    /// engine that was never told its version always has.
-    pub(crate) fn take_other_version(&mut self) -> Option<Option<u64>> {
+    /// A label that is not the expected one, told once.
+    pub(crate) fn take_other_version(&mut self) -> Option<Label> {
         let other = self.versions.as_ref()?.other()?;
         self.versions = None;
         Some(other)
@@ -252,7 +251,7 @@ impl Tail {
 
 mod versions;
 
-pub(crate) use versions::{Expected, Versions, version_in};
+pub(crate) use versions::{Expected, Label, Versions, version_in};
 
 #[cfg(test)]
 mod tests;

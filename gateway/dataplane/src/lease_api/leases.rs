@@ -31,7 +31,8 @@ pub(super) struct LeaseView {
 /// An acquire that got its answer at once, or waits for it.
 pub(super) enum Acquiring {
     Granted(Stamped<LeaseView>),
-    Waiting(Waiting),
+    /// Boxed, so that those who need not wait have no room for it.
+    Waiting(Box<Waiting>),
 }
 
 /// An acquire that waits in its owner's queue. Dropping it leaves the queue.
@@ -106,12 +107,12 @@ pub(super) fn begin(context: Context<'_>, body: &Acquire<'_>) -> Result<Acquirin
         }
         Acquisition::Parked(parked) => {
             let since = Instant::now();
-            Acquiring::Waiting(Waiting {
+            Acquiring::Waiting(Box::new(Waiting {
                 call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
                 rid,
                 since,
                 until: since + wait,
-            })
+            }))
         }
     })
 }
