@@ -90,7 +90,7 @@ impl Versions {
 pub(crate) fn version_in(body: &[u8]) -> Option<u64> {
     let mut version = None;
     scan(body, usize::MAX, &LABEL, labelled, &mut |found| {
-        version = found.version()
+        version = found.version();
     });
     version
 }
