@@ -135,6 +135,9 @@ pub struct Grant {
     pub reason: PickReason,
     /// The weights that will run it; `None` while no version is published.
     pub version: Option<Published>,
+    /// Whether the engine had named its version when it was last asked: if it names none with its answer, it was started
+    /// anew, with other weights.
+    pub names_version: bool,
     /// When it was granted, on the shell's clock.
     pub granted: Timestamp,
     /// Whether this is the answer to an earlier call with the same key.

@@ -126,6 +126,36 @@ async def test_weights_that_moved_behind_the_router_are_reported(
     assert fleet.pool.statistics().version_mismatches == 2
 
 
+async def test_an_engine_that_was_restarted_in_place_is_reported(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until its next probe an engine started anew answers under the published version: its text for a label counts."""
+    caplog.set_level("WARNING", "trimtab.gateway")
+
+    def probes() -> int:
+        return int(fleet.gateway.statistics().data_plane["probes_total"])
+
+    # An engine has one probe at a time: of four that have begun the first of either engine is over.
+    enough = probes() + 4
+    await wait_until(lambda: probes() >= enough, "both engines have named their version")
+    await everywhere(fleet.http, fleet.urls, "/slow_down", {"forward_sleep_time": 0.05})
+    url = f"{fleet.gateway.url}/rollout/generate"
+    running = [asyncio.ensure_future(call(fleet.http, url, greedy((index,), 10))) for index in range(2)]
+    await wait_until(lambda: all(e.statistics().generated_tokens > 1 for e in fleet.engines), "both engines generate")
+    body = {"new_version": "default", "abort_all_requests": False}
+    await everywhere(fleet.http, fleet.urls[:1], "/update_weight_version", body)
+    await asyncio.gather(*running)
+
+    def lines() -> list[dict[str, Any]]:
+        return [vars(record) for record in caplog.records if "other weights" in record.getMessage()]
+
+    await wait_until(lambda: len(lines()) == 1, "the answer is in the log")
+    engine = fleet.urls[0].removeprefix("http://")
+    seen = [(line["backend"], line["expected"], line["observed"], line["count"]) for line in lines()]
+    assert seen == [(engine, 1, None, 1)]
+    assert fleet.pool.statistics().version_mismatches == 1
+
+
 async def weights_explain_every_token(fleet: Fleet, everyone: list[Trajectory]) -> None:
     """Asked again with its context, an engine of the same weights gives the very tokens of a segment."""
     for version, path in ((2, NEW), (1, OLD)):

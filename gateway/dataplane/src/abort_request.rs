@@ -11,6 +11,7 @@ use crate::answer::Answer;
 use crate::body::Outgoing;
 use crate::error::{Code, Failure};
 use crate::exchange::before;
+use crate::headers;
 use crate::in_flight::{Execution, Found, Place};
 use crate::json::push_string;
 use crate::plane::{Plane, Role};
@@ -144,12 +145,12 @@ async fn abort_one(plane: &Plane, role: &Role, id: &str) -> Result<Response<Answ
             let failure = Failure::new(Code::AbortUnconfirmed, message).with_text("rid", id);
             return Err(failure
                 .of_backend(&place.upstream.id_header)
-                .of_lease(place.lease.clone()));
+                .of_lease(headers::lease(place.lease)));
         }
     }
     // At least one: an entry of the directory is never empty.
     let first = &owners[0];
-    let lease = String::from_utf8_lossy(first.lease.as_bytes());
+    let lease = first.lease.to_string();
     Ok(reply(
         &json!({"status": "aborted", "rid": id, "backend": first.upstream.id, "lease": lease}),
     ))

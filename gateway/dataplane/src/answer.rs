@@ -15,10 +15,6 @@ pub(crate) struct Answer {
     open: Option<Gauge>,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every answer is an engine's; a box would cost it an allocation"
-)]
 enum Source {
     /// Bytes of ours.
     Full(Bytes),

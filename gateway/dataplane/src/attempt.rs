@@ -32,13 +32,13 @@ pub(crate) struct Attempts<'a> {
 
 /// An execution whose response head has arrived.
 pub(crate) struct Started {
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Box<Exchange>,
     pub(crate) response: Response<Incoming>,
 }
 
 impl Attempts<'_> {
     /// Sends `request`, which carries the client's headers, until a backend answers or one may have executed it.
-    pub(crate) async fn run(&self, mut request: Request<Outgoing>) -> Result<Started, Failure> {
+    pub(crate) async fn run(&self, request: &mut Request<Outgoing>) -> Result<Started, Failure> {
         let upstreams: &Upstreams = &self.model.upstreams;
         let began = upstreams.shared().now();
         let until = self.terms.wait.map(|wait| terms::until(wait, self.deadlines.total));
@@ -50,7 +50,7 @@ impl Attempts<'_> {
         }
         let mut tried: Vec<BackendRef> = Vec::new();
         let mut last = None;
-        let fingerprint = poison::shown(upstreams.shared(), &request);
+        let fingerprint = poison::shown(upstreams.shared(), request);
         for attempt in 0..self.plane.config.limits.max_attempts.max(1) {
             let wanted = AcquireRequest {
                 session: self.session,
@@ -88,18 +88,19 @@ impl Attempts<'_> {
             headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
             let backend = lease.backend().reference;
             let authorization = request.headers().get(AUTHORIZATION).cloned();
-            let mut exchange = Exchange::new(
+            // Boxed, because it moves from here through every layer of the answer.
+            let mut exchange = Box::new(Exchange::new(
                 self.plane,
                 upstream,
                 lease,
                 Arc::clone(&self.execution),
                 authorization,
                 began,
-            );
+            ));
             if self.plane.traces.is_some() {
                 exchange.trace(Trace::of(request.headers(), self.session));
             }
-            match exchange.send(&request, self.deadlines).await {
+            match exchange.send(request, self.deadlines).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Err(exchange.foreign("switched protocols"));
                 }

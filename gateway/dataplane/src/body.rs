@@ -26,7 +26,7 @@ pub(crate) struct Received {
 
 impl Received {
     /// Reads `body` to its end, or to the first byte that makes it unacceptable.
-    pub(crate) async fn read(mut body: Incoming, limits: &Limits, cuts_model: bool) -> Result<Self, Failure> {
+    pub(crate) async fn read(body: &mut Incoming, limits: &Limits, cuts_model: bool) -> Result<Self, Failure> {
         if body.size_hint().lower() > limits.max_body_bytes {
             return Err(too_large(limits));
         }

@@ -96,24 +96,27 @@ fn insertion(peek: &Peek, id: &RequestId) -> (Span, Bytes) {
 
 /// Replaces `span` of `chunks` by `insert`; no other byte is copied.
 fn splice(chunks: &mut Vec<Bytes>, span: Span, insert: Bytes) {
-    let mut edited = Vec::with_capacity(chunks.len() + 2);
-    let mut insert = Some(insert).filter(|insert| !insert.is_empty());
+    let start = split(chunks, span.start);
+    let end = split(chunks, span.end);
+    chunks.splice(start..end, Some(insert).filter(|insert| !insert.is_empty()));
+}
+
+/// Makes a chunk begin at `offset`, and tells which one.
+fn split(chunks: &mut Vec<Bytes>, offset: usize) -> usize {
     let mut position = 0;
-    for chunk in chunks.drain(..) {
+    for (index, chunk) in chunks.iter_mut().enumerate() {
+        if offset <= position {
+            return index;
+        }
         let next = position + chunk.len();
-        if position < span.start {
-            edited.push(chunk.slice(..chunk.len().min(span.start - position)));
-        }
-        if next >= span.start {
-            edited.extend(insert.take());
-        }
-        if next > span.end {
-            edited.push(chunk.slice(span.end.saturating_sub(position)..));
+        if offset < next {
+            let rest = chunk.split_off(offset - position);
+            chunks.insert(index + 1, rest);
+            return index + 1;
         }
         position = next;
     }
-    edited.extend(insert);
-    *chunks = edited;
+    chunks.len()
 }
 
 /// The bytes of a span, at most `limit` of them; shared when they lie in one chunk.

@@ -8,8 +8,10 @@ use crate::abort::{Abort, unasked};
 use crate::body::Outgoing;
 use crate::context;
 use crate::error::{Code, Failure};
+use crate::headers;
 use crate::in_flight::{Execution, Place};
 use crate::latency::RequestPhase;
+use crate::observe::{Expected, Label};
 use crate::plane::Plane;
 use crate::poison::Trail;
 use crate::relay::is_event_stream;
@@ -22,10 +24,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
-use router_core::lease::{Outcome, Settlement};
+use router_core::lease::{LeaseId, Outcome, Settlement};
 use router_core::time::Timestamp;
 use router_core::version::Published;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -37,8 +40,7 @@ pub(crate) struct Exchange {
     upstream: Arc<Upstream>,
     /// Open until the execution is settled.
     lease: Option<LeaseGuard>,
-    /// The lease's id, as it is shown to the client.
-    label: HeaderValue,
+    lease_id: LeaseId,
     version: Option<Published>,
     link: Option<EngineLink>,
     /// What the connection had written before this request.
@@ -83,16 +85,15 @@ impl Exchange {
         lease
             .pool()
             .note_phase(RequestPhase::Queue, lease.granted().since(began));
-        let label = lease_label(&lease);
         execution.runs_at(Place {
             upstream: Arc::clone(&upstream),
             authorization: authorization.clone(),
-            lease: label.clone(),
+            lease: lease.id(),
         });
         Self {
             plane: Arc::clone(plane),
             upstream,
-            label,
+            lease_id: lease.id(),
             version: lease.version(),
             lease: Some(lease),
             link: None,
@@ -115,8 +116,8 @@ impl Exchange {
     }
 
     /// The lease's id, as it is shown to the client.
-    pub(crate) fn label(&self) -> &HeaderValue {
-        &self.label
+    pub(crate) fn label(&self) -> HeaderValue {
+        headers::lease(self.lease_id)
     }
 
     /// The weights that run it; `None` when none were published at its grant.
@@ -124,16 +125,25 @@ impl Exchange {
         self.version.map(|published| published.version)
     }
 
+    /// What the answer has to say of its weights; `None` when it may say what it likes.
+    pub(crate) fn expected(&self) -> Option<Expected> {
+        let lease = self.lease.as_ref()?;
+        Some(Expected {
+            version: lease.version()?.version,
+            is_named: lease.names_version(),
+        })
+    }
+
     /// The engine says to have run other weights than those of the lease.
     #[cold]
-    pub(crate) fn note_other_version(&self, observed: u64) {
+    pub(crate) fn note_other_version(&self, observed: Label) {
         if let (Some(lease), Some(expected)) = (&self.lease, self.version()) {
             lease.pool().note_version_mismatch();
             self.plane.mismatches.note(VersionMismatch {
                 pool: lease.pool().name().to_owned(),
                 backend: self.upstream.id.clone(),
                 expected,
-                observed,
+                observed: observed.version(),
                 lease: lease.id().to_string(),
                 count: 1,
             });
@@ -160,7 +170,9 @@ impl Exchange {
                 unreachable!("connected above")
             };
             self.written_before = link.written();
-            match before_either(deadlines, link.send(request.clone())).await {
+            // Pinned here, because it is too large to be handed on.
+            let answered = before_either(deadlines, pin!(link.send(request.clone()))).await;
+            match answered {
                 Ok(Ok(response)) => {
                     self.note_head(request, &response);
                     return Ok(response);
@@ -199,7 +211,7 @@ impl Exchange {
 
     fn finish_trace(&mut self, lease: &LeaseGuard, outcome: Outcome) {
         if let (Some(trace), Some(traces)) = (self.trace.take(), &self.plane.traces) {
-            traces.finish(*trace, lease, &self.label, outcome, self.began);
+            traces.finish(*trace, lease, outcome, self.began);
         }
     }
 
@@ -391,7 +403,7 @@ impl Exchange {
         Failure::new(code, message)
             .with_text("backend", &self.upstream.id)
             .of_backend(&self.upstream.id_header)
-            .of_lease(self.label.clone())
+            .of_lease(self.label())
             .of_version(self.version())
     }
 }
@@ -412,10 +424,6 @@ impl Drop for Exchange {
             lease.settle(Settlement::new(Outcome::Cancelled));
         }
     }
-}
-
-fn lease_label(lease: &LeaseGuard) -> HeaderValue {
-    HeaderValue::from_bytes(&lease.id().to_hex()).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// Waits for `work` until `deadline`, when there is one.

@@ -1,10 +1,9 @@
 //! Which headers cross the gateway: everything, except what belongs to one connection and what is ours.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use router_core::lease::LeaseId;
+use router_core::routing::SESSION_HEADERS;
 
 /// The machine-readable code of an error of ours.
 pub(crate) const ERROR: HeaderName = HeaderName::from_static("x-trimtab-error");
@@ -27,9 +26,41 @@ pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-
 /// Tells OpenAI clients not to repeat the request.
 pub(crate) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const OURS: &str = "x-trimtab-";
+
+/// What a client's headers ask of us; of a header that is repeated the first one counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'a> {
+    /// The first of [`SESSION_HEADERS`] that is there.
+    pub(crate) session: Option<&'a HeaderValue>,
+    pub(crate) wait: Option<&'a HeaderValue>,
+    pub(crate) version: Option<&'a HeaderValue>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads them in one pass, which costs less than a look-up for each that may be there.
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+        let mut asked = Self::default();
+        let mut rank = SESSION_HEADERS.len();
+        for (name, value) in headers {
+            let known = SESSION_HEADERS.iter().position(|known| *known == name.as_str());
+            if let Some(known) = known.filter(|known| *known < rank) {
+                rank = known;
+                asked.session = Some(value);
+            } else if *name == WAIT {
+                asked.wait.get_or_insert(value);
+            } else if *name == WEIGHT_VERSION {
+                asked.version.get_or_insert(value);
+            }
+        }
+        asked
+    }
+}
+
+/// A lease's id, as it is shown to the client.
+pub(crate) fn lease(id: LeaseId) -> HeaderValue {
+    HeaderValue::from_bytes(&id.to_hex()).unwrap_or(HeaderValue::from_static("-"))
+}
 
 /// Turns an engine's headers into those of the answer: what we say about an execution cannot come from an engine.
 pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
@@ -80,20 +111,19 @@ fn strip(headers: &mut HeaderMap, leaves: fn(&HeaderName) -> bool) {
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
-    // All of them begin with one of these letters; most other headers do not.
-    matches!(name.as_str().as_bytes().first(), Some(b'c' | b'k' | b'p' | b't' | b'u'))
-        && [
-            CONNECTION,
-            KEEP_ALIVE,
-            PROXY_CONNECTION,
-            PROXY_AUTHENTICATE,
-            PROXY_AUTHORIZATION,
-            TE,
-            TRAILER,
-            TRANSFER_ENCODING,
-            UPGRADE,
-        ]
-        .contains(name)
+    // Names are in lower case.
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
@@ -120,6 +150,24 @@ mod tests {
                 )
             })
             .collect()
+    }
+
+    /// The first session header in the order of their rank counts, wherever it stands; of a repeated one the first.
+    #[test]
+    fn what_clients_ask() {
+        let map = headers(&[
+            ("x-smg-routing-key", "low"),
+            ("x-session-id", "first"),
+            ("x-session-id", "second"),
+            ("x-trimtab-wait", "1"),
+            ("x-trimtab-wait", "2"),
+            ("x-other", "3"),
+        ]);
+        let asked = Asked::of(&map);
+        let text = |value: Option<&HeaderValue>| value.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        assert_eq!(text(asked.session).as_deref(), Some("first"));
+        assert_eq!(text(asked.wait).as_deref(), Some("1"));
+        assert_eq!(text(asked.version), None);
     }
 
     /// Connection headers, those they name and ours stay here; all else goes on untouched.

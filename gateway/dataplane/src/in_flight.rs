@@ -7,14 +7,18 @@
 //! Ids are kept as 64-bit hashes with a key of this process: entering, leaving and remembering cost one map operation
 //! and one store. The end of a request is remembered in a table of fixed size, where a later end may take its place.
 
+use crate::few::Few;
 use crate::json::unescape;
 use crate::request_id::{AbortIds, ID_DIGITS};
 use crate::upstream::Upstream;
+use foldhash::{fast, quality};
 use http::HeaderValue;
 use parking_lot::Mutex;
+use router_core::lease::LeaseId;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::hash_map::Entry as Slot;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
 /// Ends that are remembered at most; at 1,000 requests a second about half a minute of them.
@@ -22,12 +26,13 @@ const REMEMBERED: usize = 1 << 15;
 
 /// The requests in flight.
 pub(crate) struct Directory {
-    hasher: RandomState,
+    hasher: quality::RandomState,
     state: Mutex<State>,
 }
 
 struct State {
-    running: HashMap<u64, Entry>,
+    /// By hashes that nobody outside can choose, so that a second hash of quality would add nothing.
+    running: HashMap<u64, Entry, fast::RandomState>,
     /// The hash of an ended request at the place its low bits name; 0 where there is none.
     ended: Box<[u64]>,
 }
@@ -41,7 +46,7 @@ struct Entry {
 /// A request in flight, from when its ids are known to its settlement or its abort, whichever is later.
 pub(crate) struct Execution {
     ids: AbortIds,
-    keys: Vec<u64>,
+    keys: Few<u64>,
     place: Mutex<Option<Place>>,
     directory: Arc<Directory>,
 }
@@ -52,7 +57,7 @@ pub(crate) struct Place {
     pub(crate) upstream: Arc<Upstream>,
     /// What the engine accepted for the execution, and so for its abort.
     pub(crate) authorization: Option<HeaderValue>,
-    pub(crate) lease: HeaderValue,
+    pub(crate) lease: LeaseId,
 }
 
 /// What is known of an id.
@@ -65,9 +70,9 @@ pub(crate) enum Found {
 impl Directory {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            hasher: RandomState::new(),
+            hasher: quality::RandomState::default(),
             state: Mutex::new(State {
-                running: HashMap::new(),
+                running: HashMap::default(),
                 ended: vec![0; REMEMBERED].into_boxed_slice(),
             }),
         })
@@ -75,7 +80,7 @@ impl Directory {
 
     /// Enters a request of `role`.
     pub(crate) fn enter(self: &Arc<Self>, role: &str, ids: AbortIds) -> Arc<Execution> {
-        let keys: Vec<u64> = ids.iter().map(|id| self.key(role, &text_of(id))).collect();
+        let keys: Few<u64> = ids.iter().map(|id| self.key(role, &text_of(id))).collect();
         let execution = Arc::new(Execution {
             ids,
             keys,
@@ -83,13 +88,14 @@ impl Directory {
             directory: Arc::clone(self),
         });
         let mut state = self.state.lock();
-        for key in &execution.keys {
-            let me = Arc::downgrade(&execution);
-            if let Some(entry) = state.running.get_mut(key) {
-                entry.others.push(me);
-            } else {
-                let others = Vec::new();
-                state.running.insert(*key, Entry { first: me, others });
+        for key in execution.keys.iter() {
+            let first = Arc::downgrade(&execution);
+            match state.running.entry(*key) {
+                Slot::Occupied(slot) => slot.into_mut().others.push(first),
+                Slot::Vacant(slot) => {
+                    let others = Vec::new();
+                    slot.insert(Entry { first, others });
+                }
             }
         }
         drop(state);
@@ -177,16 +183,17 @@ impl Drop for Execution {
     fn drop(&mut self) {
         let me: *const Self = self;
         let mut state = self.directory.state.lock();
-        for key in &self.keys {
+        for key in self.keys.iter() {
             state.ended[place_of(*key)] = *key;
-            let Some(entry) = state.running.get_mut(key) else {
+            let Slot::Occupied(mut slot) = state.running.entry(*key) else {
                 continue;
             };
+            let entry = slot.get_mut();
             entry.others.retain(|other| !std::ptr::eq(other.as_ptr(), me));
             if std::ptr::eq(entry.first.as_ptr(), me) {
                 match entry.others.pop() {
                     Some(other) => entry.first = other,
-                    None => drop(state.running.remove(key)),
+                    None => drop(slot.remove()),
                 }
             }
         }

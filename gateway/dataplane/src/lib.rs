@@ -25,6 +25,7 @@ mod edit;
 mod error;
 mod exchange;
 mod failure_log;
+mod few;
 mod genrm;
 mod headers;
 mod in_flight;

@@ -83,15 +83,19 @@ where
     }
 
     /// Sends `request` and waits for the response head.
-    pub(crate) async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
-        let mut response = pin!(self.sender.send_request(request));
+    pub(crate) fn send(&mut self, request: Request<B>) -> impl Future<Output = hyper::Result<Response<Incoming>>> {
+        // Not part of the future, which would carry it about.
+        let response = self.sender.send_request(request);
         let driver = &mut self.driver;
-        std::future::poll_fn(|cx| {
-            drive(driver, cx);
-            // Once the driver has ended and is dropped, hyper resolves the response with its error.
-            response.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        })
-        .await
+        async move {
+            let mut response = pin!(response);
+            std::future::poll_fn(|cx| {
+                drive(driver, cx);
+                // Once the driver has ended and is dropped, hyper resolves the response with its error.
+                response.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            })
+            .await
+        }
     }
 
     /// The next part of a response body.

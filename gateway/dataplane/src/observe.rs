@@ -55,14 +55,13 @@ impl Observer {
     }
 
     /// The same, looking for weights other than these.
-    pub(crate) fn expecting(mut self, version: Option<u64>) -> Self {
-        self.versions = version.map(|version| Box::new(Versions::expecting(version)));
+    pub(crate) fn expecting(mut self, expected: Option<Expected>) -> Self {
+        self.versions = expected.map(|expected| Box::new(Versions::expecting(expected)));
         self
     }
 
-    /// A version that is not the expected one, told once. An engine that was never told its version has some text for
-    /// it, which is none.
-    pub(crate) fn take_other_version(&mut self) -> Option<u64> {
+    /// A label that is not the expected one, told once.
+    pub(crate) fn take_other_version(&mut self) -> Option<Label> {
         let other = self.versions.as_ref()?.other()?;
         self.versions = None;
         Some(other)
@@ -83,6 +82,10 @@ impl Observer {
         if let Some(versions) = &mut self.versions {
             versions.feed(chunk);
         }
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.streaming
     }
 
     /// A generation ended because it was aborted.
@@ -248,7 +251,7 @@ impl Tail {
 
 mod versions;
 
-pub(crate) use versions::{Versions, version_in};
+pub(crate) use versions::{Expected, Label, Versions, version_in};
 
 #[cfg(test)]
 mod tests;

@@ -121,6 +121,35 @@ enum State {
     End,
 }
 
+/// The beginning of a key as written. One byte too many marks one that is too long to be one of ours.
+#[derive(Debug)]
+struct Key {
+    buffer: [u8; MAX_KEY_BYTES + 1],
+    length: usize,
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self {
+            buffer: [0; MAX_KEY_BYTES + 1],
+            length: 0,
+        }
+    }
+}
+
+impl Key {
+    fn note(&mut self, bytes: &[u8]) {
+        let room = &mut self.buffer[self.length..];
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.length += taken;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
 /// The scanner; feed it every byte once, in order.
 #[derive(Debug)]
 pub(crate) struct Scanner {
@@ -130,7 +159,7 @@ pub(crate) struct Scanner {
     /// Bytes of earlier chunks.
     consumed: usize,
     /// The current key as written, as far as it could be one of ours.
-    key: Vec<u8>,
+    key: Key,
     field: Option<Field>,
     /// Offsets: of the current key's quote, of the current value, of the last comma.
     member: usize,
@@ -147,7 +176,7 @@ impl Scanner {
             state: State::Start,
             cuts_model,
             consumed: 0,
-            key: Vec::new(),
+            key: Key::default(),
             field: None,
             member: 0,
             value: 0,
@@ -165,7 +194,7 @@ impl Scanner {
             let end = match &mut self.state {
                 State::Key(quoted) => {
                     let end = quoted.end(rest);
-                    self.note_key(&rest[..end.map_or(rest.len(), |end| end - 1)]);
+                    self.key.note(&rest[..end.map_or(rest.len(), |end| end - 1)]);
                     if end.is_some() {
                         self.state = State::Colon;
                     }
@@ -214,7 +243,7 @@ impl Scanner {
             (State::Start, _) => return self.fail(at, "a JSON object"),
             (State::FirstKey | State::NextKey, b'"') => {
                 self.member = offset;
-                self.key.clear();
+                self.key.length = 0;
                 State::Key(Quoted::default())
             }
             (State::FirstKey | State::AfterValue, b'}') => State::End,
@@ -224,7 +253,7 @@ impl Scanner {
             (State::Colon, _) => return self.fail(at, "':'"),
             (State::Value, _) => {
                 self.value = offset;
-                self.field = Field::of(&self.key);
+                self.field = Field::of(self.key.bytes());
                 match byte {
                     b'"' => State::Text(Quoted::default()),
                     b'[' => State::Nested(Nested::ARRAY),
@@ -246,12 +275,6 @@ impl Scanner {
             _ => return self.fail(at, "nothing after the object"),
         };
         Ok(())
-    }
-
-    fn note_key(&mut self, bytes: &[u8]) {
-        // One byte too many marks a key that is too long to be one of ours.
-        let room = (MAX_KEY_BYTES + 1).saturating_sub(self.key.len());
-        self.key.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     /// A value ended before `end`.

@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 /// An engine's response body on its way to the client.
 pub(crate) struct Relay {
     plane: Arc<Plane>,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     body: Incoming,
     status: StatusCode,
     openai: bool,
@@ -55,7 +55,7 @@ impl Relay {
     /// `deadline`: when the whole request must be over.
     pub(crate) fn new(
         plane: &Arc<Plane>,
-        exchange: Exchange,
+        exchange: Box<Exchange>,
         response: &response::Parts,
         body: Incoming,
         openai: bool,
@@ -67,7 +67,7 @@ impl Relay {
         let mut relay = Self {
             status: response.status,
             openai,
-            observer: Observer::new(streaming).expecting(exchange.version()),
+            observer: Observer::new(streaming).expecting(exchange.expected()),
             left,
             needs_done: streaming && ends_by_closing(response),
             patience: Patience::new(&plane.config.timeouts, deadline),
@@ -119,6 +119,10 @@ impl Relay {
                 }
             }
         }
+    }
+
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.observer.is_streaming()
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

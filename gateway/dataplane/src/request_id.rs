@@ -1,5 +1,6 @@
 //! Ids of executions: the ones we make, and the ones that may safely be used in an abort.
 
+use crate::few::Few;
 use bytes::Bytes;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -79,12 +80,12 @@ fn scatter(count: u64) -> u64 {
 
 /// The ids by which one HTTP request can be aborted, as JSON string literals with their quotes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AbortIds(Vec<Bytes>);
+pub(crate) struct AbortIds(Few<Bytes>);
 
 impl AbortIds {
     /// The one id we spliced in.
     pub(crate) fn ours(id: &RequestId) -> Self {
-        Self(vec![id.literal()])
+        Self(Few::one(id.literal()))
     }
 
     /// The ids of a client's `rid`: a string, or a list of strings for a batch.

@@ -29,6 +29,17 @@ impl Endpoint {
         "v1/responses",
     ];
 
+    /// In the order of declaration.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Generate,
+        Self::ChatCompletions,
+        Self::Completions,
+        Self::Embeddings,
+        Self::Score,
+        Self::Rerank,
+        Self::Responses,
+    ];
+
     fn parse(path: &str) -> Option<Self> {
         match path {
             "generate" => Some(Self::Generate),
@@ -190,6 +201,17 @@ mod tests {
             assert_eq!(route(&format!("/c{path}"), &two), Route::UnknownRole);
             assert!(!matches!(route(path, &two), Route::Engine { .. }));
         }
+    }
+
+    /// The endpoints stand in the order of their numbers.
+    #[test]
+    fn endpoints_in_order() {
+        assert!(
+            Endpoint::ALL
+                .iter()
+                .enumerate()
+                .all(|(index, endpoint)| *endpoint as usize == index)
+        );
     }
 
     /// Near misses are not engine paths.

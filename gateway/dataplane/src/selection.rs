@@ -2,12 +2,13 @@
 
 use crate::body::Received;
 use crate::error::{Code, Failure};
+use crate::headers::Asked;
 use crate::json::unescape;
 use crate::peek::Field;
 use crate::plane::{Model, Role};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
-use router_core::routing::{MAX_NAME_BYTES, RoutingCode, SESSION_HEADERS, Selector, SessionField};
+use http::HeaderValue;
+use router_core::routing::{MAX_NAME_BYTES, RoutingCode, Selector, SessionField};
 use router_core::session::MAX_KEY_BYTES;
 
 /// A string of this many bytes is longer than any name or key, however it is escaped.
@@ -31,9 +32,8 @@ pub(crate) fn select_model<'a>(role: &'a Role, received: &Received) -> Result<&'
 }
 
 /// The session as the headers name it.
-pub(crate) fn session_in_headers(headers: &HeaderMap) -> Result<Option<HeaderValue>, Failure> {
-    let named = SESSION_HEADERS.into_iter().find_map(|name| headers.get(name));
-    let Some(value) = named else { return Ok(None) };
+pub(crate) fn session_in_headers(asked: &Asked<'_>) -> Result<Option<HeaderValue>, Failure> {
+    let Some(value) = asked.session else { return Ok(None) };
     session_key(value)?;
     Ok(Some(value.clone()))
 }

@@ -10,12 +10,12 @@ use crate::control;
 use crate::error::{Code, Failure};
 use crate::exchange::{Deadlines, before};
 use crate::genrm;
-use crate::headers::{self, ACCEL_BUFFERING, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
+use crate::headers::{self, ACCEL_BUFFERING, Asked, BACKEND, LEASE, ROUTING_KEY, SESSION, WEIGHT_VERSION};
 use crate::lease_api;
 use crate::openapi;
 use crate::plane::{Plane, Role};
 use crate::ready;
-use crate::relay::{Relay, is_event_stream};
+use crate::relay::Relay;
 use crate::request_id::{AbortIds, RequestId};
 use crate::route::{Endpoint, Route, route};
 use crate::selection::{select_model, session_in_body, session_in_headers, session_key};
@@ -28,7 +28,8 @@ use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, LazyLock};
 use tokio::time::Instant;
 
 /// What the requests of one client connection share.
@@ -61,7 +62,7 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Response<Answer> {
+async fn dispatch(connection: &Connection, mut request: Request<Incoming>) -> Response<Answer> {
     let plane = &connection.plane;
     let (path, method) = (request.uri().path(), request.method());
     let route = route(path, &plane.roles);
@@ -76,30 +77,26 @@ async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Respon
         let is_read = request.body().is_end_stream();
         return refuse(connection, if is_read { failure } else { failure.closing() }, openai);
     }
-    let (answer, openai) = match route {
-        Route::Live => (Ok(ready::live()), false),
-        Route::Ready => (Ok(ready::ready(plane)), false),
-        _ if connection.turned_away => (Err(no_room()), false),
+    let answer = match route {
+        Route::Live => Ok(ready::live()),
+        Route::Ready => Ok(ready::ready(plane)),
+        _ if connection.turned_away => Err(no_room()),
         Route::Engine { role, endpoint } => {
-            let answer = execute(connection, &plane.roles[role], endpoint, request).await;
-            (answer, endpoint.is_openai())
+            let answer = execute(connection, &plane.roles[role], endpoint, &mut request).await;
+            return answer.unwrap_or_else(|failure| refuse(connection, failure, endpoint.is_openai()));
         }
         // Boxed, so that its state does not grow that of every proxied request.
-        Route::Abort { role } => (
-            Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
-            false,
-        ),
-        Route::OpenApi => (Ok(openapi::document()), false),
+        Route::Abort { role } => Box::pin(abort_request::answer(plane, &plane.roles[role], request)).await,
+        Route::OpenApi => Ok(openapi::document()),
         // Not boxed: its state is smaller than that of a proxied request.
         Route::Leases => return serve_leases(connection, request).await,
-        Route::UnknownRole if plane.config.control_socket.is_none() => (Err(unknown_role(path, plane)), false),
-        Route::UnknownRole | Route::Control if method == Method::CONNECT => (
-            Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST")),
-            false,
-        ),
-        Route::UnknownRole | Route::Control => (control::forward(plane, &connection.signals, request).await, false),
+        Route::UnknownRole if plane.config.control_socket.is_none() => Err(unknown_role(path, plane)),
+        Route::UnknownRole | Route::Control if method == Method::CONNECT => {
+            Err(Failure::method_not_allowed("a server that is no proxy", "GET, POST"))
+        }
+        Route::UnknownRole | Route::Control => control::forward(plane, &connection.signals, request).await,
     };
-    answer.unwrap_or_else(|failure| refuse(connection, failure, openai))
+    answer.unwrap_or_else(|failure| refuse(connection, failure, false))
 }
 
 fn refuse(connection: &Connection, failure: Failure, openai: bool) -> Response<Answer> {
@@ -136,7 +133,7 @@ async fn execute(
     connection: &Connection,
     role: &Role,
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: &mut Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
     let plane = &connection.plane;
     let deadlines = Deadlines {
@@ -148,13 +145,13 @@ async fn execute(
             .and_then(|total| Instant::now().checked_add(total)),
     };
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
-    let (mut parts, body) = request.into_parts();
-    plane.access.strip(&mut parts.headers);
+    plane.access.strip(request.headers_mut());
     // Nobody reads the body of a request that its head has failed.
-    let session_header = session_in_headers(&parts.headers).map_err(Failure::closing)?;
-    let terms = Terms::read(&parts.headers).map_err(Failure::closing)?;
-    let received = Received::read(body, &plane.config.limits, endpoint.cuts_model());
-    let received = before(deadlines.total, received).await;
+    let asked = Asked::of(request.headers());
+    let session_header = session_in_headers(&asked).map_err(Failure::closing)?;
+    let terms = Terms::read(&asked).map_err(Failure::closing)?;
+    let received = Received::read(request.body_mut(), &plane.config.limits, endpoint.cuts_model());
+    let received = before(deadlines.total, pin!(received)).await;
     let mut received = received.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
@@ -173,8 +170,8 @@ async fn execute(
     let mut outgoing = Request::new(received.into_outgoing(id.as_ref()));
     *outgoing.method_mut() = Method::POST;
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
-    *outgoing.uri_mut() = engine_uri(engine_endpoint, parts.uri.query());
-    *outgoing.headers_mut() = parts.headers;
+    *outgoing.uri_mut() = engine_uri(engine_endpoint, request.uri().query());
+    *outgoing.headers_mut() = std::mem::take(request.headers_mut());
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
     }
@@ -192,7 +189,7 @@ async fn execute(
         terms,
     };
     let started = attempts
-        .run(outgoing)
+        .run(&mut outgoing)
         .await
         .map_err(|failure| failure.of_session(session_header.as_ref()))?;
     if is_judged {
@@ -211,7 +208,7 @@ fn relay(
 ) -> Response<Answer> {
     let Started { exchange, response } = started;
     let (mut parts, body) = response.into_parts();
-    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label().clone());
+    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label());
     let version = exchange.version();
     let signals = Arc::clone(&connection.signals);
     let relay = Relay::new(
@@ -224,7 +221,7 @@ fn relay(
         signals,
     );
     headers::prepare_for_client(&mut parts.headers);
-    if is_event_stream(&parts.headers) {
+    if relay.is_event_stream() {
         parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
     parts.headers.insert(BACKEND, backend);
@@ -253,10 +250,14 @@ fn request_ids(plane: &Plane, endpoint: Endpoint, received: &Received) -> (Abort
 }
 
 fn engine_uri(endpoint: Endpoint, query: Option<&str>) -> Uri {
+    /// Made once, because making one means to parse it.
+    static PLAIN: LazyLock<[Uri; Endpoint::ALL.len()]> =
+        LazyLock::new(|| Endpoint::ALL.map(|endpoint| Uri::from_static(endpoint.path())));
+    let plain = || PLAIN[endpoint as usize].clone();
     let Some(query) = query else {
-        return Uri::from_static(endpoint.path());
+        return plain();
     };
     let whole = format!("{}?{query}", endpoint.path());
     // The query was part of a valid URI a moment ago.
-    PathAndQuery::from_maybe_shared(Bytes::from(whole)).map_or_else(|_| Uri::from_static(endpoint.path()), Uri::from)
+    PathAndQuery::from_maybe_shared(Bytes::from(whole)).map_or_else(|_| plain(), Uri::from)
 }

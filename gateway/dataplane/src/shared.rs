@@ -218,6 +218,7 @@ pub struct LeaseGuard {
     backend: Arc<BackendInfo>,
     reason: PickReason,
     version: Option<Published>,
+    names_version: bool,
     granted: Timestamp,
     pool: Arc<SharedPool>,
     open: bool,
@@ -231,6 +232,7 @@ impl LeaseGuard {
             backend: grant.backend,
             reason: grant.reason,
             version: grant.version,
+            names_version: grant.names_version,
             granted: grant.granted,
             pool,
             open: true,
@@ -241,6 +243,12 @@ impl LeaseGuard {
     #[must_use]
     pub fn version(&self) -> Option<Published> {
         self.version
+    }
+
+    /// See [`Grant::names_version`].
+    #[must_use]
+    pub fn names_version(&self) -> bool {
+        self.names_version
     }
 
     /// The lease's id.

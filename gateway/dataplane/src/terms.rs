@@ -5,11 +5,11 @@
 //! moment its lease is granted. Leaving ends the wait: see [`crate::parked::ParkedCall`].
 
 use crate::error::{Code, Failure};
-use crate::headers::{WAIT, WEIGHT_VERSION};
+use crate::headers::Asked;
 use crate::parked::ParkedCall;
 use crate::plane::Plane;
 use crate::shared::{LeaseGuard, SharedPool};
-use http::HeaderMap;
+use http::HeaderValue;
 use router_core::error::Error;
 use router_core::pool::{AcquireRequest, Grant};
 use router_core::waiters::{Acquisition, Parked};
@@ -30,13 +30,13 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn read(headers: &HeaderMap) -> Result<Self, Failure> {
-        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
-        let wait = text(WAIT).map(|text| {
+    pub(crate) fn read<'a>(asked: &Asked<'a>) -> Result<Self, Failure> {
+        let text = |value: Option<&'a HeaderValue>| value.map(|value| value.to_str().unwrap_or_default().trim());
+        let wait = text(asked.wait).map(|text| {
             let seconds = text.parse().ok().filter(|seconds: &f64| *seconds >= 0.0)?;
             Duration::try_from_secs_f64(seconds).ok()
         });
-        let version = text(WEIGHT_VERSION).map(|text| text.parse().ok());
+        let version = text(asked.version).map(|text| text.parse().ok());
         match (wait, version) {
             (Some(None), _) => Err(Failure::new(
                 Code::InvalidWait,
@@ -98,11 +98,12 @@ async fn wait(plane: &Plane, pool: &Arc<SharedPool>, parked: Parked, total: Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderName, HeaderValue};
+    use crate::headers::{WAIT, WEIGHT_VERSION};
+    use http::{HeaderMap, HeaderName};
 
     fn read(name: HeaderName, value: &str) -> Result<Terms, Failure> {
         let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header's value");
-        Terms::read(&HeaderMap::from_iter([(name, value)]))
+        Terms::read(&Asked::of(&HeaderMap::from_iter([(name, value)])))
     }
 
     /// Seconds may be fractions; what is no time to wait is refused, never taken for another.
@@ -128,6 +129,6 @@ mod tests {
         for refused in ["", "-1", "7.0", "default", "99999999999999999999"] {
             assert_eq!(version(refused), None, "{refused:?}");
         }
-        assert_eq!(Terms::read(&HeaderMap::new()).ok(), Some(Terms::default()));
+        assert_eq!(Terms::read(&Asked::of(&HeaderMap::new())).ok(), Some(Terms::default()));
     }
 }

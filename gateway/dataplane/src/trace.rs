@@ -5,7 +5,7 @@
 //! memory.
 
 use crate::shared::LeaseGuard;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use parking_lot::Mutex;
 use router_core::lease::Outcome;
 use router_core::time::Timestamp;
@@ -83,20 +83,13 @@ impl Trace {
 
 impl TraceLog {
     /// Keeps an execution that ends now.
-    pub(crate) fn finish(
-        &self,
-        trace: Trace,
-        lease: &LeaseGuard,
-        label: &HeaderValue,
-        outcome: Outcome,
-        began: Timestamp,
-    ) {
+    pub(crate) fn finish(&self, trace: Trace, lease: &LeaseGuard, outcome: Outcome, began: Timestamp) {
         let finished = FinishedTrace {
             traceparent: trace.traceparent,
             tracestate: trace.tracestate,
             pool: lease.pool().name().to_owned(),
             backend: lease.backend().id.clone(),
-            lease: label.to_str().unwrap_or_default().to_owned(),
+            lease: lease.id().to_string(),
             session: trace.session,
             weight_version: lease.version().map(|published| published.version),
             outcome,

@@ -13,6 +13,7 @@ use crate::socket;
 use crate::stats::{Counters, Gauge, add};
 use crate::stream::Stream;
 use crate::tls::EngineTls;
+use foldhash::fast::RandomState;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use parking_lot::{Mutex, RwLock};
@@ -37,7 +38,7 @@ const MAX_CALL_BODY_BYTES: usize = 1 << 20;
 /// The engines of one pool.
 pub(crate) struct Upstreams {
     shared: Arc<SharedPool>,
-    by_backend: RwLock<HashMap<BackendRef, Arc<Upstream>>>,
+    by_backend: RwLock<HashMap<BackendRef, Arc<Upstream>, RandomState>>,
     counters: Arc<Counters>,
     connect_timeout: Duration,
     keepalive: Duration,

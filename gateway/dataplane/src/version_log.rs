@@ -19,8 +19,9 @@ pub struct VersionMismatch {
     pub backend: String,
     /// The version of the last one's lease.
     pub expected: u64,
-    /// The version the engine said to have used for it.
-    pub observed: u64,
+    /// The version the engine said to have used for it; `None` when it named none, though it had named one before: it
+    /// was started anew.
+    pub observed: Option<u64>,
     /// The lease of the last one.
     pub lease: String,
     /// How many answers there were.
@@ -62,7 +63,7 @@ mod tests {
             pool: "p".to_owned(),
             backend: format!("{backend:04}"),
             expected: 8,
-            observed: 7,
+            observed: Some(7),
             lease: lease.to_owned(),
             count: 1,
         };

@@ -26,6 +26,8 @@ pub(crate) struct Lease {
     pub(crate) request: Option<Request>,
     pub(crate) reason: PickReason,
     pub(crate) version: Option<Published>,
+    /// Whether its engine had named a version when it was last asked before the grant.
+    pub(crate) names_version: bool,
     /// Of the pool, at the grant.
     pub(crate) pool_generation: u32,
     /// Which trial of a half-open backend this is; 0 when it is none.

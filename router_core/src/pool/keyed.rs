@@ -95,6 +95,7 @@ impl Pool {
                 backend: Arc::clone(&self.backends.at(open.backend.slot()).info),
                 reason: open.reason,
                 version: open.version,
+                names_version: open.names_version,
                 granted: open.granted,
                 replayed,
             }),

@@ -249,6 +249,7 @@ impl Pool {
             backend.heard = active;
         }
         let trial = backend.vitals.note_start();
+        let names_version = backend.named_version.is_some();
         backend.outstanding += 1;
         backend.picks += 1;
         backend.recency = self.last_recency;
@@ -264,6 +265,7 @@ impl Pool {
             request: claimant.request.map(|(request, _)| request),
             reason,
             version,
+            names_version,
             pool_generation: self.lifecycle.generation,
             trial,
             granted: self.clock,
@@ -282,6 +284,7 @@ impl Pool {
             backend: info,
             reason,
             version,
+            names_version,
             granted: self.clock,
             replayed: false,
         }

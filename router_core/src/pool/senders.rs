@@ -218,6 +218,7 @@ impl Pool {
         let owner = self.senders.at(sender).owner;
         let backend = self.backends.at_mut(slot);
         backend.outstanding += 1;
+        let names_version = backend.named_version.is_some();
         let reference = backend.info.reference;
         self.refresh(slot);
         self.owners.at_mut(owner).outstanding += 1;
@@ -229,6 +230,7 @@ impl Pool {
             request: Some(Request { sender, seq: held.seq }),
             reason: PickReason::Sticky,
             version: held.version.map(|version| Published { epoch, version }),
+            names_version,
             pool_generation: self.lifecycle.generation,
             trial: 0,
             granted: self.clock,

@@ -3,6 +3,7 @@
 use super::Pool;
 use crate::error::Error;
 use crate::event::EventKind;
+use crate::lease::{Entry, LeaseId};
 use crate::membership::{BackendInfo, BackendRef, BackendSpec, Phase};
 use crate::time::Timestamp;
 use crate::version::{Published, Weights};
@@ -49,6 +50,12 @@ impl Pool {
             target.is_in_update = false;
             self.set_weights(backend.slot(), Weights::Unknown);
         }
+    }
+
+    /// The same as [`super::Grant::names_version`], of a lease that is open.
+    #[must_use]
+    pub fn names_version(&self, lease: LeaseId) -> bool {
+        matches!(self.leases.find(lease), Some(Entry::Open(open)) if open.names_version)
     }
 
     /// Takes in that an update of a backend failed or is in doubt: it is not eligible, and no publication changes that,

@@ -136,6 +136,21 @@ fn b21_an_engine_that_was_started_anew_is_pending() {
     assert!(desk.backend("e0").eligible);
 }
 
+/// B21: a lease knows whether its engine named its version before the grant, whatever the engine says afterwards: an
+/// answer without a version then comes from a process that was started anew.
+#[test]
+fn b21_leases_of_engines_that_name_their_version() {
+    let mut desk = Desk::training(strict(), 1);
+    desk.update("u", 1);
+    let backend = desk.reference("e0");
+    let before = desk.acquire_plain("s");
+    desk.pool.note_named_version(backend, Some(1), desk.now);
+    let after = desk.acquire_plain("s");
+    desk.pool.note_named_version(backend, None, desk.now);
+    assert_eq!((before.names_version, after.names_version), (false, true));
+    assert!(!desk.pool.names_version(before.lease) && desk.pool.names_version(after.lease));
+}
+
 /// B21: a backend that comes, or comes back, in a pool with a version is pending until it reported that version.
 #[test]
 fn b21_newcomers_are_pending() {

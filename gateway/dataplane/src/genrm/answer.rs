@@ -24,7 +24,7 @@ pub(crate) async fn answer(
 ) -> Result<Response<Answer>, Failure> {
     let Started { mut exchange, response } = started;
     let (mut parts, body) = response.into_parts();
-    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label().clone());
+    let (backend, lease) = (exchange.upstream().id_header.clone(), exchange.label());
     let version = exchange.version();
     let bytes = collect(plane, &mut exchange, body, parts.status, total).await?;
     headers::prepare_for_client(&mut parts.headers);
@@ -59,7 +59,7 @@ async fn collect(
     status: StatusCode,
     total: Option<Instant>,
 ) -> Result<Vec<u8>, Failure> {
-    let mut observer = Observer::new(false).expecting(exchange.version());
+    let mut observer = Observer::new(false).expecting(exchange.expected());
     let mut bytes = Vec::new();
     let deadlines = Deadlines {
         first_byte: plane.config.timeouts.idle,

@@ -54,7 +54,7 @@ pub(super) async fn run(context: Context<'_>, body: &Batch<'_>) -> Result<Bytes,
 }
 
 /// Waits for all at once. Each wait has a waker of its own, so a grant touches nobody else of the batch.
-async fn wait(context: Context<'_>, waiting: Vec<(usize, Waiting)>, entries: &mut [Entry]) {
+async fn wait(context: Context<'_>, waiting: Vec<(usize, Box<Waiting>)>, entries: &mut [Entry]) {
     let mut waits: FuturesUnordered<_> = waiting
         .into_iter()
         .map(|(index, wait)| async move { (index, wait.finish(context).await) })
@@ -64,7 +64,7 @@ async fn wait(context: Context<'_>, waiting: Vec<(usize, Waiting)>, entries: &mu
     }
 }
 
-fn start(context: Context<'_>, request: &Operation<'_>) -> Result<Entry, Waiting> {
+fn start(context: Context<'_>, request: &Operation<'_>) -> Result<Entry, Box<Waiting>> {
     let expected = match request {
         Operation::Acquire(body) => body.expect_incarnation(),
         Operation::Settle(body) => body.expect_incarnation(),

@@ -4,7 +4,7 @@ use super::error::{Problem, Refusal, Side};
 use super::memory::Trouble;
 use super::query::check_wait;
 use super::reply::{Members, Object, Stamp, milliseconds};
-use super::request::{Acquire, ObservedVersion, Settle};
+use super::request::{Acquire, Settle};
 use super::{Context, Stamped};
 use crate::parked::ParkedCall;
 use crate::poison;
@@ -31,7 +31,8 @@ pub(super) struct LeaseView {
 /// An acquire that got its answer at once, or waits for it.
 pub(super) enum Acquiring {
     Granted(Stamped<LeaseView>),
-    Waiting(Waiting),
+    /// Boxed, so that those who need not wait have no room for it.
+    Waiting(Box<Waiting>),
 }
 
 /// An acquire that waits in its owner's queue. Dropping it leaves the queue.
@@ -106,12 +107,12 @@ pub(super) fn begin(context: Context<'_>, body: &Acquire<'_>) -> Result<Acquirin
         }
         Acquisition::Parked(parked) => {
             let since = Instant::now();
-            Acquiring::Waiting(Waiting {
+            Acquiring::Waiting(Box::new(Waiting {
                 call: ParkedCall::new(Arc::clone(&context.pool.shared), parked),
                 rid,
                 since,
                 until: since + wait,
-            })
+            }))
         }
     })
 }
@@ -232,12 +233,13 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle<'_>) -> 
         if let Some((sender, incarnation)) = sender {
             pool.report_settled(sender, incarnation, &body.settled, now)?;
         }
+        let differs = differs(pool, lease, body);
         let settled = pool.settle(lease, settlement, now)?;
         let view = SettledView {
             outcome: settled.outcome.as_str(),
             already: settled.already,
             // While a lease is held nothing else is published: what is published now is the version of the lease.
-            version_mismatch: !settled.already && differs(pool, body),
+            version_mismatch: !settled.already && differs,
         };
         let stamp = Stamp::of(pool);
         Ok((Stamped { value: view, stamp }, now))
@@ -249,9 +251,14 @@ pub(super) fn conclude(context: Context<'_>, lease: &str, body: &Settle<'_>) -> 
     Ok(settled)
 }
 
-fn differs(pool: &Pool, body: &Settle<'_>) -> bool {
-    let observed = body.observed_weight_version.as_ref().and_then(ObservedVersion::number);
-    matches!((observed, pool.published()), (Some(observed), Some(published)) if observed != published.version)
+fn differs(pool: &Pool, lease: LeaseId, body: &Settle<'_>) -> bool {
+    let (Some(observed), Some(published)) = (&body.observed_weight_version, pool.published()) else {
+        return false;
+    };
+    match observed.number() {
+        Some(number) => number != published.version,
+        None => pool.names_version(lease),
+    }
 }
 
 fn remember(context: Context<'_>, lease: &str, outcome: Outcome, body: &Settle<'_>, mismatch: bool, now: Timestamp) {

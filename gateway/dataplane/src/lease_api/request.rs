@@ -2,7 +2,7 @@
 
 mod leases;
 
-pub(super) use leases::{Acquire, Batch, ObservedVersion, Operation, Settle};
+pub(super) use leases::{Acquire, Batch, Operation, Settle};
 use router_core::interval::Interval;
 use serde::Deserialize;
 

@@ -94,7 +94,8 @@ async fn the_view_of_a_pool() {
     router.finish().await;
 }
 
-/// What an engine calls its weights is compared only when it is a number.
+/// What an engine calls its weights is compared when it is a number, and any text differs from the version of an engine
+/// that used to name it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn observed_versions() {
     let router = Router::versioned().await;
@@ -106,6 +107,8 @@ async fn observed_versions() {
         (2, json!(3), false),
         (3, json!("default"), false),
         (4, json!(4), true),
+        (5, json!("3"), false),
+        (6, json!("default"), true),
     ] {
         let lease = router.acquire(seq, json!({})).await.ok();
         let path = format!("/leases/{}/settle", lease["lease_id"].as_str().expect("a lease"));
@@ -115,6 +118,12 @@ async fn observed_versions() {
             mismatch,
             "{observed}"
         );
+        if seq == 4 {
+            router.pool.with(|pool, now| {
+                let backend = pool.statistics().backends[0].info.reference;
+                pool.note_named_version(backend, Some(3), now);
+            });
+        }
     }
     router.finish().await;
 }

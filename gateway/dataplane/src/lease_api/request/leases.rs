@@ -83,7 +83,7 @@ pub(in crate::lease_api) enum ObservedVersion {
 }
 
 impl ObservedVersion {
-    /// The number, if it is one; an engine that was never told its version has some other text.
+    /// The number, if it is one; an engine that was not told its version has some other text.
     pub(in crate::lease_api) fn number(&self) -> Option<u64> {
         match self {
             Self::Number(number) => Some(*number),
