@@ -63,7 +63,6 @@ SCENARIOS = {
             "6 engines of eight cards (capacity 8), 8 of two (capacity 2)",
             _WORK,
             mixed(6, 8),
-            all_policies=True,
         ),
         Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
         Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),

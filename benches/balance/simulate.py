@@ -109,6 +109,7 @@ class _Simulation:
         self._lost_tokens = 0
         self._stalled: list[_Live] | None = None
         """Sessions that wait for the end of a pause; ``None`` without one."""
+        self._weights_due = False
         self._open = [0] * len(self._engines)
         self._sample_s = sample_s
         self._load: list[tuple[int, ...]] = []
@@ -128,8 +129,7 @@ class _Simulation:
             if kind is engine_due:
                 # One whose work was cut short or extended has left this event behind.
                 if subject.due_s == self._now_s:
-                    for request in subject.advance():
-                        self._answered(request)
+                    self._advance(subject)
                     if subject.due_s < math.inf:
                         self._at(subject.due_s, engine_due, subject)
             elif kind is turn:
@@ -184,6 +184,12 @@ class _Simulation:
         self._open[live.replica] -= 1
         self._policy.settle(call, live.replica, output_tokens)
 
+    def _advance(self, engine: Engine) -> None:
+        for request in engine.advance():
+            self._answered(request)
+        if self._weights_due:
+            self._stop_for_weights()
+
     def _answered(self, request: Request) -> None:
         plan = request.plan
         live = self._live[plan]
@@ -203,8 +209,9 @@ class _Simulation:
             if self._next_group < len(self._workload.groups):
                 self._submit_group()
             every = self._fleet.publish_every_groups
-            if every and len(self._groups_s) % every == 0 and self._ended < len(self._durations):
-                self._stop_for_weights()
+            if every and len(self._groups_s) % every == 0:
+                # Others that ended in the same step are answered first: nothing of them is there to be stopped.
+                self._weights_due = self._ended < len(self._durations)
 
     # What happens seldom.
 
@@ -237,6 +244,7 @@ class _Simulation:
 
     def _stop_for_weights(self) -> None:
         """Requests stop where they are, keep what they have, and go on after the pause, as trainers do it."""
+        self._weights_due = False
         self._stalled = []
         for engine in self._engines:
             for request in engine.abort(self._now_s):

@@ -28,6 +28,8 @@ ENGINE = EngineModel(
 """``fleet.TP4`` in about a tenth of its size: slow enough to be simulated on the cores of a laptop."""
 
 CONTEXT_TOKENS = 16_384
+TIME_SCALE = 0.25
+"""Real seconds per modelled one: a decode step is then 8 ms, which timers keep."""
 
 
 async def serve(count: int, time_scale: float) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.balance.policies.registry import TRIMTAB
+from benches.balance.http.engines import TIME_SCALE
+from benches.balance.policies.plain import POLL_S
+from benches.balance.policies.registry import STICKY, UNCLOSED
 from benches.gateway import nginx
 from benches.gateway.routers import ROUTERS, Place
 from benches.gateway.tools import install
@@ -65,20 +67,34 @@ def _nginx_hash(place: Place, engines: Sequence[int]) -> list[str]:
     return nginx.command(place.folder, _HASH.format(port=place.port, servers=servers))
 
 
-def _trimtab(place: Place, engines: Sequence[int]) -> list[str]:
-    config = place.folder / "trimtab.toml"
-    addresses = ", ".join(f'"127.0.0.1:{engine}"' for engine in engines)
-    config.write_text(f"[gateway]\nport = {place.port}\n\n[roles.rollout.models.sim]\nengines = [{addresses}]\n")
-    return [str(Path(sys.executable).with_name("trimtab")), "serve", "--config", str(config)]
+def _trimtab(*settings: str) -> Callable[[Place, Sequence[int]], list[str]]:
+    def command(place: Place, engines: Sequence[int]) -> list[str]:
+        config = place.folder / "trimtab.toml"
+        addresses = ", ".join(f'"127.0.0.1:{engine}"' for engine in engines)
+        model = "\n".join([f"engines = [{addresses}]", *settings])
+        config.write_text(f"[gateway]\nport = {place.port}\n\n[roles.rollout.models.sim]\n{model}\n")
+        return [str(Path(sys.executable).with_name("trimtab")), "serve", "--config", str(config)]
+
+    return command
+
+
+def install_all() -> None:
+    """Install the peers that come from the package index, before several processes at once want them."""
+    for program in ("smg", "sglang-router", "vllm-router"):
+        install(program)
 
 
 SERVED: dict[str, Served] = {
-    "trimtab": Served(TRIMTAB, _trimtab),
+    "trimtab": Served(UNCLOSED, _trimtab()),
+    "trimtab no spill": Served(STICKY, _trimtab("spill = false")),
     "haproxy": Served("haproxy", ROUTERS["haproxy"]),
     "nginx hash": Served("consistent hash", _nginx_hash),
     "smg round_robin": Served("round robin", _smg("round_robin")),
-    "smg power_of_two": Served("power of two", _smg("power_of_two")),
-    "smg cache_aware": Served("cache-aware", _smg("cache_aware")),
+    # Whole seconds, so that it asks as often as in modelled time.
+    "smg power_of_two": Served(
+        "power of two, smg", _smg("power_of_two", "--load-monitor-interval", str(round(POLL_S * TIME_SCALE)))
+    ),
+    "smg cache_aware": Served("cache-aware, smg", _smg("cache_aware")),
     "smg manual": Served("manual min_load", _smg("manual", "--assignment-mode", "min_load")),
     "sglang-router cache_aware": Served(
         "cache-aware", _rust_peer("sglang-router", "launch", "--policy", "cache_aware")

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benches.balance.figures import Figures, figures
 from benches.balance.fleet import even
+from benches.balance.http.compare import Pair
 from benches.balance.http.drive import Target, drive
-from benches.balance.http.engines import CONTEXT_TOKENS, ENGINE
-from benches.balance.http.routers import SERVED
+from benches.balance.http.engines import CONTEXT_TOKENS, ENGINE, TIME_SCALE
+from benches.balance.http.routers import SERVED, install_all
 from benches.balance.policies.registry import CONTENDERS, OFF
 from benches.balance.simulate import simulate
-from benches.balance.workload import LogNormal, Workload, WorkloadModel, generate
+from benches.balance.workload import LogNormal, WorkloadModel, generate
 from benches.gateway.processes import Running, free_ports
 from benches.gateway.routers import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from benches.balance.workload import Workload
+
 ENGINES = 4
-TIME_SCALE = 0.25
-"""Real seconds per modelled one: a decode step is then 8 ms, which timers keep."""
+PARALLEL = 6
+"""Fleets at a time. One with its engines, router and client takes a tenth of a core."""
 
 MODEL = replace(
     WorkloadModel(),
@@ -51,30 +54,46 @@ SMOKE = replace(MODEL, tasks=2, samples=2, turns=LogNormal(2, 0.3, 3), tool_s=Lo
 """A few seconds of it."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One router over HTTP, and the simulation of its policy, on the same sessions."""
+def validate(
+    seeds: Sequence[int], names: Sequence[str], model: WorkloadModel, parallel: int, tell: Callable[[str], None]
+) -> list[Pair]:
+    """Routing off and each router, on the sessions of each seed, each time with fresh engines."""
+    install_all()
+    names = [OFF, *names]
+    simulated = {(name, seed): _simulate(model, name, seed) for name in names for seed in seeds}
+    # Those that take longest first: nobody waits for them alone at the end.
+    jobs = sorted(simulated, key=lambda job: -simulated[job].makespan_s)
+    measured: dict[tuple[str, int], Figures] = {}
+    with ProcessPoolExecutor(parallel) as pool:
+        futures = {pool.submit(_measure, model, *job, number): job for number, job in enumerate(jobs)}
+        for future in as_completed(futures):
+            name, seed = job = futures[future]
+            measured[job] = future.result()
+            real, expected = measured[job].makespan_s, simulated[job].makespan_s
+            tell(f"{name}, seed {seed}: makespan {real:.1f} s, simulated {expected:.1f} s")
+    return [
+        Pair(
+            name,
+            _policy(name),
+            [measured[name, seed] for seed in seeds],
+            [simulated[name, seed] for seed in seeds],
+        )
+        for name in names
+    ]
 
-    name: str
-    policy: str
-    measured: Figures
-    simulated: Figures
+
+def _policy(name: str) -> str:
+    return OFF if name == OFF else SERVED[name].policy
 
 
-def validate(seed: int, names: Sequence[str], model: WorkloadModel, tell: Callable[[str], None]) -> list[Pair]:
-    """Routing off, and each router in turn, all with fresh engines."""
-    workload = generate(model, seed)
-    pairs = []
-    for name in (OFF, *names):
-        policy = OFF if name == OFF else SERVED[name].policy
-        run = simulate(workload, even(ENGINES, ENGINE), CONTENDERS[policy].make, seed)
-        measured = _measure(workload, name)
-        pairs.append(Pair(name, policy, measured, figures(run, [1.0] * ENGINES)))
-        tell(f"{name}: makespan {measured.makespan_s:.1f} s, simulated {run.makespan_s:.1f} s")
-    return pairs
+def _simulate(model: WorkloadModel, name: str, seed: int) -> Figures:
+    run = simulate(generate(model, seed), even(ENGINES, ENGINE), CONTENDERS[_policy(name)].make, seed)
+    return figures(run, [1.0] * ENGINES)
 
 
-def _measure(workload: Workload, name: str) -> Figures:
+def _measure(model: WorkloadModel, name: str, seed: int, core: int) -> Figures:
+    """One run in a process of its own, its router on a core in turn."""
+    workload: Workload = generate(model, seed)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         ports = _engines(stack)
         urls = tuple(f"http://127.0.0.1:{port}" for port in ports)
@@ -84,7 +103,7 @@ def _measure(workload: Workload, name: str) -> Figures:
             port, metrics_port = free_ports(2)
             place = Place(port, metrics_port, Path(folder))
             log = Path(folder) / "router.log"
-            router = stack.enter_context(Running(name, served.command(place, ports), core=0, log=log))
+            router = stack.enter_context(Running(name, served.command(place, ports), core=core, log=log))
             router.wait_until_it_answers(place.port, served.health)
             target = Target(urls, f"http://127.0.0.1:{place.port}", served.finish)
         run = asyncio.run(drive(workload, target, TIME_SCALE))
@@ -99,34 +118,3 @@ def _engines(stack: ExitStack) -> list[int]:
     stack.callback(process.stdin.close)
     ports: list[int] = json.loads(process.stdout.readline())
     return ports
-
-
-def table(pairs: Sequence[Pair]) -> str:
-    """Measured and simulated side by side."""
-    lines = [
-        (
-            "| router | its policy | Σ rollouts: HTTP | simulated | makespan: HTTP | simulated | spread: HTTP "
-            "| simulated | cached: HTTP | simulated |"
-        ),
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for pair in pairs:
-        real, model = pair.measured, pair.simulated
-        lines.append(
-            f"| {pair.name} | {pair.policy} | {real.durations_s:,.0f} s | {model.durations_s:,.0f} s "
-            f"| {real.makespan_s:.0f} s | {model.makespan_s:.0f} s | {real.spread:.3f} | {model.spread:.3f} "
-            f"| {real.cached:.1%} | {model.cached:.1%} |"
-        )
-    return "\n".join(lines)
-
-
-def agreement(pairs: Sequence[Pair]) -> float:
-    """Rank correlation (Spearman) of the sums of durations, measured and simulated."""
-    measured = [pair.measured.durations_s for pair in pairs]
-    simulated = [pair.simulated.durations_s for pair in pairs]
-    return statistics.correlation(_ranks(measured), _ranks(simulated))
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(values)
-    return [float(order.index(value)) for value in values]

@@ -1,10 +1,8 @@
-"""The default of sglang-router: who knows most of the prompt, unless loads differ a lot.
-
-smg 1.13's policy of the same name spreads more than this: see the comparison over HTTP.
-"""
+"""The default of sglang-router and of smg: who knows most of the prompt, unless loads differ a lot."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from benches.balance.policies.base import Counting
@@ -19,6 +17,9 @@ CACHE_THRESHOLD = 0.3
 BALANCE_ABS = 64
 BALANCE_REL = 1.5
 """The defaults of ``--cache-threshold``, ``--balance-abs-threshold`` and ``--balance-rel-threshold``."""
+SWING_DEVIATIONS = 2.0
+SWING_LEAST = 4.0
+"""What smg caps the absolute threshold at: two standard deviations of a count with this mean, at least four."""
 
 
 class CacheAware(Counting):
@@ -47,18 +48,20 @@ class CacheAware(Counting):
     def choose(self, call: Call, now_s: float) -> int:
         """By prefix or by load."""
         del now_s
-        loads = [self.open[replica] for replica in self.live]
-        most, least = max(loads), min(loads)
-        if most - least > self._abs and most > self._rel * least:
+        known, replica = self._longest(call)
+        if known <= CACHE_THRESHOLD * call.prompt_tokens or self.crowded(replica):
             replica = self._least()
-        else:
-            known, replica = self._longest(call)
-            if known <= CACHE_THRESHOLD * call.prompt_tokens:
-                replica = self._least()
         self._sessions.setdefault(call.session, {})[replica] = call.prompt_tokens
         self._tasks.setdefault(call.task, set()).add(replica)
         self._shared.add(replica)
         return replica
+
+    def crowded(self, replica: int) -> bool:
+        """Whether affinity to an engine is given up for balance; in this rule whichever it is."""
+        del replica
+        loads = [self.open[live] for live in self.live]
+        most, least = max(loads), min(loads)
+        return most - least > self._abs and most > self._rel * least
 
     def _least(self) -> int:
         least = min(self.open[replica] for replica in self.live)
@@ -87,3 +90,17 @@ class CacheAware(Counting):
         for task in self._tasks.values():
             task.discard(replica)
         self._shared.discard(replica)
+
+
+class CacheAwareSmg(CacheAware):
+    """smg 1.13's, by its own description of ``--balance-abs-threshold``.
+
+    A call leaves an engine that knows its prompt when that one has more open requests than the mean by the relative
+    threshold, and by the absolute one or the natural swing of such a count, whichever is less.
+    """
+
+    def crowded(self, replica: int) -> bool:
+        """Whether the engine has more than its share."""
+        mean = sum(self.open[live] for live in self.live) / len(self.live)
+        margin = min(self._abs, max(SWING_DEVIATIONS * math.sqrt(mean), SWING_LEAST))
+        return self.open[replica] > mean + margin and self.open[replica] > self._rel * mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trimtab._core import Pool
 from trimtab.testing import VirtualClock
@@ -18,14 +18,30 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 """A pool looks once a second for what is due; so does its clock here."""
 
+_DRAIN_S = 60.0
+
 
 class RouterCore:
-    """Leases of a real pool."""
+    """Leases of a real pool, with the pool's own knobs.
 
-    def __init__(self, capacities: Sequence[float], rng: random.Random) -> None:
+    Without ``forgets`` sessions that are over stay until their TTL, as in a gateway whose clients never say so.
+    """
+
+    def __init__(
+        self,
+        capacities: Sequence[float],
+        rng: random.Random,
+        *,
+        load: Literal["outstanding", "plain", "sessions"] = "outstanding",
+        spill: bool = True,
+        rebind_on_publish: bool = False,
+        forgets: bool = True,
+    ) -> None:
         del rng  # it decides by itself
         self._clock = VirtualClock()
-        self._pool = Pool("balance", clock=self._clock)
+        self._pool = Pool("balance", clock=self._clock, load=load, spill=spill, rebind_on_publish=rebind_on_publish)
+        self._forgets = forgets
+        self._version = 0
         self._capacities = tuple(capacities)
         self._ids = [f"replica-{number}" for number in range(len(capacities))]
         self._numbers = {name: number for number, name in enumerate(self._ids)}
@@ -41,14 +57,16 @@ class RouterCore:
         return self._numbers[lease.backend_id]
 
     def settle(self, call: Call, replica: int, output_tokens: int) -> None:
-        """Settle it."""
+        """Settle it; an answer says how long the context is now."""
         del replica
         outcome: Outcome = "completed" if output_tokens else "cancelled"
-        self._leases.pop(call).settle(outcome, output_tokens=output_tokens)
+        context = call.prompt_tokens + output_tokens if output_tokens else None
+        self._leases.pop(call).settle(outcome, output_tokens=output_tokens, context_tokens=context)
 
     def close(self, session: str) -> None:
-        """End the session."""
-        self._pool.close_session(session)
+        """End the session, where somebody says so."""
+        if self._forgets:
+            self._pool.close_session(session)
 
     def lost(self, replica: int) -> None:
         """Take the engine out of the pool."""
@@ -59,4 +77,10 @@ class RouterCore:
         self._pool.add_backend(f"127.0.0.1:{replica + 1}", self._capacities[replica], id=self._ids[replica])
 
     def published(self) -> None:
-        """Pins stay, by default."""
+        """An update of the pool, whole: nothing is outstanding, as the engines stopped everything."""
+        self._version += 1
+        update = f"update-{self._version}"
+        self._pool.begin_update(update)
+        self._pool.drain(update, timeout_s=_DRAIN_S)
+        self._pool.end_server_pause(update)
+        self._pool.publish(update, self._version)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from benches.balance.policies.base import Call
 
+POLL_S = 10.0
+"""Default of smg's ``--load-monitor-interval``."""
+
 
 class RoutingOff(Counting):
     """Routing off: each task id, with its samples, belongs to one engine in turn, whatever that has to do.
@@ -52,10 +55,7 @@ class Random(Counting):
 
 
 class PowerOfTwo(Counting):
-    """The one of two random engines with fewer open requests.
-
-    ``power_of_two`` of smg is less even than this: see the comparison over HTTP.
-    """
+    """The one of two random engines with fewer open requests: ``power_of_two`` of sglang-router and vllm-router."""
 
     def choose(self, call: Call, now_s: float) -> int:
         """The better of two."""
@@ -64,6 +64,36 @@ class PowerOfTwo(Counting):
             return self.live[0]
         first, second = self.rng.sample(self.live, 2)
         return first if self.open[first] <= self.open[second] else second
+
+
+class PolledPowerOfTwo(Counting):
+    """``power_of_two`` of smg: the one of two random engines with fewer tokens in use when it was last asked.
+
+    It asks every ten seconds (``--load-monitor-interval``), and meanwhile nothing that it sends counts.
+    """
+
+    def __init__(self, capacities: Sequence[float], rng: random.Random) -> None:
+        super().__init__(capacities, rng)
+        self._tokens = [0] * len(capacities)
+        self._polled = list(self._tokens)
+        self._polled_s = 0.0
+
+    def choose(self, call: Call, now_s: float) -> int:
+        """The better of two, as far as it knows."""
+        if now_s - self._polled_s >= POLL_S:
+            self._polled, self._polled_s = list(self._tokens), now_s
+        if len(self.live) == 1:
+            replica = self.live[0]
+        else:
+            first, second = self.rng.sample(self.live, 2)
+            replica = first if self._polled[first] <= self._polled[second] else second
+        self._tokens[replica] += call.prompt_tokens
+        return replica
+
+    def settle(self, call: Call, replica: int, output_tokens: int) -> None:
+        """Its tokens are free."""
+        super().settle(call, replica, output_tokens)
+        self._tokens[replica] -= call.prompt_tokens
 
 
 class LeastConnections(Counting):

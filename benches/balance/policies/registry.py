@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from benches.balance.policies import plain, sticky, variants
-from benches.balance.policies.cache_aware import CacheAware
+from benches.balance.policies.cache_aware import CacheAware, CacheAwareSmg
 from benches.balance.policies.core import RouterCore
 from benches.balance.policies.hashing import ConsistentHash
 
@@ -34,63 +34,101 @@ class Contender:
 
 OFF = "routing off"
 TRIMTAB = "trimtab"
-PROPOSED = "spill"
+UNCLOSED = "trimtab, not closed"
+STICKY = "no spill"
 
 CONTENDERS: dict[str, Contender] = {
     OFF: Contender(plain.RoutingOff, "off", "each task id, with its samples, on one engine in turn"),
     "round robin": Contender(plain.RoundRobin, "peer", "each request on the next engine", everywhere=False),
     "random": Contender(plain.Random, "peer", "each request anywhere", everywhere=False),
     "power of two": Contender(plain.PowerOfTwo, "peer", "each request on the less loaded of two engines"),
+    "power of two, smg": Contender(
+        plain.PolledPowerOfTwo, "peer", "smg's: by the tokens in use when last asked, every 10 s", everywhere=False
+    ),
     "least connections": Contender(plain.LeastConnections, "peer", "nginx `least_conn` with weights"),
     "consistent hash": Contender(ConsistentHash, "peer", "session key on a ring, weighted (smg, vllm-router, nginx)"),
     "cache-aware": Contender(CacheAware, "peer", "sglang-router's default: longest known prefix (64, 1.5)"),
     "cache-aware, slime": Contender(
         partial(CacheAware, balance_abs=10, balance_rel=1.2), "peer", "the same with slime's limits (10, 1.2)"
     ),
+    "cache-aware, smg": Contender(
+        CacheAwareSmg, "peer", "smg's default: longest known prefix, within two deviations of the mean load"
+    ),
     "sticky random": Contender(sticky.StickyRandom, "peer", "sessions stay where chance put them", everywhere=False),
     "haproxy": Contender(sticky.HaproxyStick, "peer", "haproxy `leastconn`, weights, stick table"),
     "manual min_load": Contender(sticky.MinLoad, "peer", "smg, sglang-router: sticky, fewest open requests"),
     "sticky_least_loaded": Contender(sticky.FewestSessions, "peer", "vllm-router: sticky, fewest sessions"),
-    TRIMTAB: Contender(RouterCore, "trimtab", "router_core's default, by its own code"),
-    "plain ratio": Contender(
-        partial(variants.Selection, after=0), "variant", "outstanding / capacity", everywhere=False
+    TRIMTAB: Contender(
+        RouterCore, "trimtab", "its default, by its own code: least (outstanding + 1) / capacity, spill"
     ),
-    "idle 1/4": Contender(
-        partial(variants.Selection, idle_weight=0.25), "variant", "an idle session counts 1/4", everywhere=False
+    UNCLOSED: Contender(
+        partial(RouterCore, forgets=False),
+        "trimtab",
+        "the same, where nobody says that a session is over: plain HTTP clients",
     ),
-    "idle 1/2": Contender(
-        partial(variants.Selection, idle_weight=0.5), "variant", "an idle session counts 1/2", everywhere=False
+    STICKY: Contender(
+        partial(RouterCore, spill=False), "variant", "`spill = false`: sessions never move (the default before this)"
     ),
-    "idle 1/2, not closed": Contender(
-        partial(variants.Selection, idle_weight=0.5, forgets=False),
+    "plain": Contender(
+        partial(RouterCore, load="plain", spill=False),
+        "variant",
+        '`load = "plain"`, `spill = false`: outstanding / capacity, strictly sticky',
+    ),
+    "sessions": Contender(
+        partial(RouterCore, load="sessions"), "variant", '`load = "sessions"`: an idle session counts 1/2'
+    ),
+    "sessions, not closed": Contender(
+        partial(RouterCore, load="sessions", forgets=False),
         "variant",
         "the same, where nobody says that a session is over",
         everywhere=False,
     ),
-    "idle 1": Contender(partial(variants.Selection, idle_weight=1.0), "variant", "counts as one", everywhere=False),
+    "sessions, no spill": Contender(
+        partial(RouterCore, load="sessions", spill=False), "variant", "strictly sticky", everywhere=False
+    ),
+    "rebind": Contender(
+        partial(RouterCore, rebind_on_publish=True), "variant", "`rebind_on_publish`: pins chosen anew with new weights"
+    ),
+    "idle 1/4": Contender(
+        partial(variants.Selection, idle_weight=0.25),
+        "variant",
+        "strictly sticky, an idle session counts 1/4",
+        everywhere=False,
+    ),
+    "idle 1": Contender(
+        partial(variants.Selection, idle_weight=1.0), "variant", "the same, it counts as one", everywhere=False
+    ),
     "tokens": Contender(
-        variants.TokenLoad, "variant", "load is the tokens of the contexts of all sessions", everywhere=False
+        variants.TokenLoad,
+        "variant",
+        "strictly sticky, load is the tokens of the contexts of all sessions",
+        everywhere=False,
     ),
     "tokens, idle 1/2": Contender(
-        partial(variants.TokenLoad, idle_weight=0.5), "variant", "idle contexts count 1/2", everywhere=False
+        partial(variants.TokenLoad, idle_weight=0.5), "variant", "the same, idle contexts count 1/2", everywhere=False
     ),
     "tokens served": Contender(
-        variants.TokensServed, "variant", "fewest output tokens so far per capacity", everywhere=False
-    ),
-    PROPOSED: Contender(
-        variants.Spill, "variant", "idle sessions may leave crowded engines (2 x, 4 calls, 32k tokens)"
-    ),
-    "spill, not closed": Contender(
-        partial(variants.Spill, forgets=False),
+        variants.TokensServed,
         "variant",
-        "the same, where nobody says that a session is over",
+        "strictly sticky, fewest output tokens so far per capacity",
+        everywhere=False,
+    ),
+    "spill, margin 3": Contender(
+        partial(variants.Spill, margin=3), "variant", "spill from 3 calls more", everywhere=False
+    ),
+    "spill, margin 5": Contender(
+        partial(variants.Spill, margin=5), "variant", "spill from 5 calls more", everywhere=False
+    ),
+    "spill, eager": Contender(
+        partial(variants.Spill, ratio=1.25, margin=2),
+        "variant",
+        "spill from 1.25 x and 2 calls more",
         everywhere=False,
     ),
     "spill, any context": Contender(
-        partial(variants.Spill, max_context_tokens=1_000_000), "variant", "whatever their contexts", everywhere=False
-    ),
-    "spill, idle 1/2": Contender(partial(variants.Spill, idle_weight=0.5), "variant", "both"),
-    "spill, rebind": Contender(
-        partial(variants.Spill, rebind_on_publish=True), "variant", "and pins chosen anew with new weights"
+        partial(variants.Spill, max_context_tokens=1_000_000),
+        "variant",
+        "spill whatever the contexts",
+        everywhere=False,
     ),
 }

@@ -1,6 +1,7 @@
-"""What trimtab's default could be instead: the selection of ``router_core`` with one thing changed at a time.
+"""What trimtab's default could be instead: the selection of ``router_core``, with what the pool cannot be set to.
 
-``Selection()`` without arguments chooses as ``router_core`` does; a test holds it to that.
+``Spill()`` without arguments chooses as ``router_core`` does, and ``Selection()`` as it does without spill; a test
+holds them to that.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ _MINUTE_S = 60.0
 class Selection(Sticky):
     """Least ``load / capacity``, then least ``(sessions + 1) / capacity``, then least recently chosen.
 
-    ``load`` is ``open + after + idle_weight * idle sessions``. Without ``forgets`` sessions that are over stay, as they
-    do in a gateway whose clients never say so, until their TTL.
+    ``load`` is ``open + after + idle_weight * idle sessions``.
     """
 
     def __init__(
@@ -32,14 +32,10 @@ class Selection(Sticky):
         *,
         idle_weight: float = 0.0,
         after: int = 1,
-        rebind_on_publish: bool = False,
-        forgets: bool = True,
     ) -> None:
         super().__init__(capacities, rng)
-        self._forgets = forgets
         self._idle_weight = idle_weight
         self._after = after
-        self._rebind = rebind_on_publish
         self._recency = [0] * len(capacities)
         self._grants = 0
 
@@ -71,21 +67,10 @@ class Selection(Sticky):
         idle = self.sessions[replica] - self.open[replica]
         return self.open[replica] + self._after + self._idle_weight * max(idle, 0)
 
-    def close(self, session: str) -> None:
-        """The caller says that it is over."""
-        if self._forgets:
-            self.unpin_session(session)
-
     def back(self, replica: int) -> None:
         """A new incarnation was never chosen."""
         super().back(replica)
         self._recency[replica] = 0
-
-    def published(self) -> None:
-        """Choose every pin anew, where that is the rule."""
-        if self._rebind:
-            for session in list(self.pins):
-                self.unpin_session(session)
 
 
 class TokenLoad(Selection):
@@ -165,31 +150,46 @@ class Spill(Selection):
         margin: int = 4,
         max_context_tokens: int = 32_768,
         per_minute: int = 60,
-        rebind_on_publish: bool = False,
-        forgets: bool = True,
     ) -> None:
-        super().__init__(capacities, rng, idle_weight=idle_weight, rebind_on_publish=rebind_on_publish, forgets=forgets)
+        super().__init__(capacities, rng, idle_weight=idle_weight)
         self._ratio = ratio
         self._margin = margin
         self._max_context = max_context_tokens
         self._per_minute = per_minute
         self._minute_s, self._moved = 0.0, 0
+        self._contexts: dict[str, int] = {}
+        """Of each session, as its last answer left it; one that has none yet stays."""
 
     def choose(self, call: Call, now_s: float) -> int:
         """Move first, where it pays."""
         home = self.pins.get(call.session)
-        if home is not None and call.prompt_tokens <= self._max_context:
-            best = self.place(call, now_s)
-            here = self.load(call, home) / self.capacities[home]
-            there = self.load(call, best) / self.capacities[best]
-            if (
-                here > self._ratio * there
-                and self.open[home] - self.open[best] >= self._margin
-                and self._may_move(now_s)
-            ):
-                self._moved += 1
-                self.unpin_session(call.session)
+        # Nearly every turn ends with the first comparison, which needs no look at the best one.
+        if (
+            home is not None
+            and self.open[home] - min(self.open[replica] for replica in self.live) >= self._margin
+            and self._contexts.get(call.session, self._max_context + 1) <= self._max_context
+            and self._crowded(home, self.place(call, now_s), call)
+            and self._may_move(now_s)
+        ):
+            self._moved += 1
+            self.unpin_session(call.session)
         return super().choose(call, now_s)
+
+    def settle(self, call: Call, replica: int, output_tokens: int) -> None:
+        """An answer says how long the context is now."""
+        super().settle(call, replica, output_tokens)
+        if output_tokens:
+            self._contexts[call.session] = call.prompt_tokens + output_tokens
+
+    def close(self, session: str) -> None:
+        """Forget it."""
+        super().close(session)
+        self._contexts.pop(session, None)
+
+    def _crowded(self, home: int, best: int, call: Call) -> bool:
+        here = self.load(call, home) / self.capacities[home]
+        there = self.load(call, best) / self.capacities[best]
+        return here > self._ratio * there and self.open[home] - self.open[best] >= self._margin
 
     def _may_move(self, now_s: float) -> bool:
         if now_s - self._minute_s >= _MINUTE_S:

@@ -8,8 +8,9 @@ import pytest
 
 from benches.balance.figures import Figures
 from benches.balance.fleet import TP4
+from benches.balance.http.compare import Pair, agreement, table, verdicts
 from benches.balance.http.drive import Target, drive
-from benches.balance.http.validate import Pair, agreement, table
+from benches.balance.report import durations
 from benches.balance.workload import LogNormal, WorkloadModel, generate
 from trimtab_manager.sim import running_engine
 
@@ -45,14 +46,42 @@ async def test_a_refused_turn_ends_the_run() -> None:
             await drive(generate(MODEL, 1), Target((engine.url,)), 0.001)
 
 
+def figures(durations_s: float) -> Figures:
+    """A run of which only the sum of durations matters."""
+    return Figures(0.1, 0.9, 1.1, durations_s, 1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0)
+
+
+def pair(name: str, measured: list[float], simulated: list[float]) -> Pair:
+    """A router with these sums of durations, seed by seed."""
+    return Pair(name, "p", [figures(value) for value in measured], [figures(value) for value in simulated])
+
+
 def test_agreement_is_about_the_order() -> None:
-    """Whatever the scales, equal orders agree wholly and reversed ones not at all."""
-
-    def figures(durations_s: float) -> Figures:
-        return Figures(0.1, 0.9, 1.1, durations_s, 1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0)
-
-    same = [Pair(str(value), "p", figures(value), figures(10 * value + 3)) for value in (1.0, 5.0, 2.0)]
+    """Whatever the scales, equal orders agree wholly and reversed ones not at all; equal values share their rank."""
+    same = [pair(str(value), [value, value + 2], [10 * value + 3] * 2) for value in (1.0, 5.0, 2.0)]
     assert agreement(same) == pytest.approx(1.0)
-    turned = [replace(pair, simulated=figures(-pair.measured.durations_s)) for pair in same]
+    turned = [
+        pair(one.name, [1 / run.durations_s for run in one.measured], [one.simulated[0].durations_s] * 2)
+        for one in same
+    ]
     assert agreement(turned) == pytest.approx(-1.0)
-    assert "| 5.0 | p | 5 s | 53 s |" in table(same)
+    ties = [pair("a", [1.0, 1.0], [1.0, 1.0]), pair("b", [2.0, 2.0], [1.0, 1.0]), pair("c", [3.0, 3.0], [2.0, 2.0])]
+    assert agreement(ties) == pytest.approx(0.75**0.5)
+    assert "| 5.0 | p | 6 s | 53 s |" in table(same)
+
+
+def test_only_what_the_simulation_separates_can_be_contradicted() -> None:
+    """Two that differ less than their seeds scatter are left open; of the others each is the same or turned."""
+    pairs = [
+        pair("good", [100.0, 110.0, 120.0], [100.0, 110.0, 121.0]),
+        pair("as good", [99.0, 111.0, 120.0], [101.0, 109.0, 121.0]),
+        pair("bad", [150.0, 160.0, 170.0], [150.0, 161.0, 171.0]),
+        pair("misjudged", [90.0, 90.0, 90.0], [200.0, 220.0, 240.0]),
+    ]
+    found = verdicts(pairs, durations)
+    assert (found.same, found.open) == (2, 1)
+    assert [text.partition(":")[0] for text in found.turned] == [
+        "good against misjudged",
+        "as good against misjudged",
+        "bad against misjudged",
+    ]

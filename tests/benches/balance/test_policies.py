@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benches.balance.policies import plain, sticky, variants
 from benches.balance.policies.base import Call, Policy
-from benches.balance.policies.cache_aware import CacheAware
+from benches.balance.policies.cache_aware import CacheAware, CacheAwareSmg
 from benches.balance.policies.core import RouterCore
 from benches.balance.policies.hashing import ConsistentHash
+
+if TYPE_CHECKING:
+    from benches.balance.policies.base import Maker
 
 
 def call(session: str, *, task: int = 0, prompt: int = 4_000) -> Call:
@@ -50,12 +55,44 @@ def drive(policy: Policy, seed: int) -> list[int]:
     return picks
 
 
+@pytest.mark.parametrize(
+    ("core", "variant"),
+    [
+        (RouterCore, variants.Spill),
+        (partial(RouterCore, spill=False), variants.Selection),
+        (partial(RouterCore, load="plain", spill=False), partial(variants.Selection, after=0)),
+        (partial(RouterCore, load="sessions", spill=False), partial(variants.Selection, idle_weight=0.5)),
+        (partial(RouterCore, load="sessions"), partial(variants.Spill, idle_weight=0.5)),
+    ],
+    ids=["default", "no spill", "plain", "sessions, no spill", "sessions"],
+)
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("capacities", [(1.0,) * 4, (8.0, 8.0, 2.0, 2.0)])
-def test_the_variants_start_from_the_core(seed: int, capacities: tuple[float, ...]) -> None:
-    """Without a change, the selection that variants are made of picks what ``router_core`` does, also across a loss."""
-    core = drive(RouterCore(capacities, random.Random(0)), seed)
-    assert drive(variants.Selection(capacities, random.Random(0)), seed) == core
+@pytest.mark.parametrize("capacities", [(1.0,) * 4, (8.0, 8.0, 2.0, 2.0)], ids=["equal", "8:2"])
+def test_the_variants_start_from_the_core(
+    core: Maker, variant: Maker, seed: int, capacities: tuple[float, ...]
+) -> None:
+    """What variants are made of picks what ``router_core`` does, whatever it is set to, also across a loss."""
+    assert drive(variant(capacities, random.Random(0)), seed) == drive(core(capacities, random.Random(0)), seed)
+
+
+def test_histories_have_spills() -> None:
+    """The comparison above means something: with the core's default some of its picks are others."""
+    with_spill = drive(RouterCore((1.0,) * 4, random.Random(0)), 0)
+    assert with_spill != drive(RouterCore((1.0,) * 4, random.Random(0), spill=False), 0)
+
+
+def test_an_update_lets_pins_go_where_that_is_the_rule() -> None:
+    """After a publication a session is placed anew; without the rule it stays."""
+    for rebinds in (True, False):
+        policy = RouterCore((1.0, 1.0), random.Random(0), rebind_on_publish=rebinds)
+        made = [call(f"s{number}") for number in range(4)]
+        homes = [policy.pick(one, 0.0) for one in made]
+        assert homes == [0, 1, 0, 1]
+        for one, home in zip(made, homes, strict=True):
+            policy.settle(one, home, 10)
+        policy.published()
+        policy.pick(call("new"), 0.0)
+        assert policy.pick(call("s0"), 0.0) == (1 if rebinds else 0)
 
 
 def test_routing_off_keeps_a_task_together() -> None:
@@ -99,6 +136,24 @@ def test_cache_aware_herds_until_loads_differ() -> None:
     assert len(set(picks)) == 2
 
 
+def test_smgs_cache_aware_spills_near_the_mean() -> None:
+    """An engine that knows the prompt is left once it is over four above the mean, whatever the threshold of 64."""
+    policy = CacheAwareSmg((1.0, 1.0), random.Random(0))
+    picks = [policy.pick(call(f"s{number}", prompt=2_000), 0.0) for number in range(40)]
+    # The first nine herd; from then on the least loaded one takes its part.
+    assert len(set(picks[:9])) == 1
+    assert len(set(picks[:12])) == 2
+    assert min(Counter(picks).values()) > 10
+
+
+def test_smgs_power_of_two_knows_the_last_poll_only() -> None:
+    """Between two polls everything goes where least was."""
+    policy = plain.PolledPowerOfTwo((1.0, 1.0), random.Random(0))
+    first = policy.pick(call("first", prompt=9_000), 0.0)
+    assert {policy.pick(call(f"s{number}"), 10.0) for number in range(20)} == {1 - first}
+    assert {policy.pick(call(f"t{number}"), 20.0) for number in range(20)} == {first}
+
+
 def test_cache_aware_follows_a_session() -> None:
     """The longest known prefix wins."""
     policy = CacheAware((1.0,) * 4, random.Random(0))
@@ -125,14 +180,16 @@ def test_spill_moves_a_session_once() -> None:
     """From a crowded engine to an empty one, and not when its context is long, nor back."""
     policy = variants.Spill((1.0, 1.0), random.Random(0), ratio=2.0, margin=3)
     policy.lost(1)
-    made = [call(f"s{number}") for number in range(6)]
+    made = [call(f"s{number}", prompt=50_000 if number == 1 else 4_000) for number in range(6)]
     for one in made:
         policy.pick(one, 0.0)
     policy.back(1)
-    policy.settle(made[0], 0, 10)
-    assert policy.pick(call("s0", prompt=50_000), 0.0) == 0
-    policy.settle(made[0], 0, 10)
-    assert policy.pick(call("s0"), 0.0) == 1
+    for one in made[:2]:
+        policy.settle(one, 0, 10)
+    assert policy.pick(call("s1", prompt=50_500), 0.0) == 0
+    again = call("s0")
+    assert policy.pick(again, 0.0) == 1
+    policy.settle(again, 1, 10)
     assert policy.pick(call("s0"), 0.0) == 1
 
 
@@ -146,6 +203,8 @@ def test_spill_is_rate_limited() -> None:
     policy.back(1)
     for one in made[:2]:
         policy.settle(one, 0, 10)
-    assert [policy.pick(call("s0"), 1.0), policy.pick(call("s1"), 2.0)] == [1, 0]
-    policy.settle(made[1], 0, 10)
+    assert policy.pick(call("s0"), 1.0) == 1
+    stays = call("s1")
+    assert policy.pick(stays, 2.0) == 0
+    policy.settle(stays, 0, 10)
     assert policy.pick(call("s1"), 61.0) == 1

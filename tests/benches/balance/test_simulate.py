@@ -13,7 +13,7 @@ from benches.balance.fleet import TP4, Fleet, Outage, Replica, even
 from benches.balance.policies.registry import CONTENDERS, OFF, TRIMTAB
 from benches.balance.simulate import simulate
 from benches.balance.traces import load
-from benches.balance.workload import LogNormal, WorkloadModel, generate
+from benches.balance.workload import LogNormal, SessionPlan, Turn, Workload, WorkloadModel, generate
 
 if TYPE_CHECKING:
     from benches.balance.simulate import Run
@@ -62,6 +62,17 @@ def test_an_update_empties_the_caches() -> None:
     result, without = run(TRIMTAB, UPDATES), run(TRIMTAB, even(3, TIGHT))
     assert result.lost_tokens == 0
     assert result.cached_tokens / result.prompt_tokens < without.cached_tokens / without.prompt_tokens
+
+
+def test_an_update_waits_for_what_ends_in_the_same_step() -> None:
+    """Two sessions end at once and the first of them ends its group: the other has its answer before the pause."""
+    turn = (Turn(100, 20, 0.0),)
+    plans = [SessionPlan(task, 0, 1.0, 50, 10, turn) for task in range(3)]
+    fleet = replace(even(1), publish_every_groups=1, publish_pause_s=30.0)
+    result = simulate(Workload(tuple((plan,) for plan in plans), 2), fleet, CONTENDERS[TRIMTAB].make, 0)
+    assert result.groups_s[0] == result.groups_s[1]
+    assert result.lost_tokens == 0
+    assert sum(result.output_tokens) == 60
 
 
 def test_leaving_an_engine_costs_its_cache() -> None:

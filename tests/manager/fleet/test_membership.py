@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from trimtab_manager.sim import running_engine
 
 if TYPE_CHECKING:
     from tests.manager.fleet.conftest import Fleet
+    from trimtab_manager.fleet import Replica
 
 E0, E1, E2 = "policy/0", "policy/1", "policy/2"
 
@@ -291,3 +293,23 @@ async def test_an_engine_that_was_given_up_is_started_again_by_a_scale() -> None
         result = await fleet.manager.scale("rollout", replicas=2)
         assert {row.engine: row.status for row in result.engines} == {E1: "ok"}
         assert fleet.published().keys() == {E0, E1}
+
+
+async def test_an_engine_that_was_removed_while_it_was_replaced_does_not_come_in(fleet: Fleet) -> None:
+    """Also when its making forgot that it was cancelled: it is not in the router, and its process is ended."""
+    await fleet.publish_from_disk("sim://weights/7", 7)
+    began, bring = asyncio.Event(), fleet.fleet.catch_up.bring
+
+    async def bring_and_forget(replica: Replica) -> int | None:
+        began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        return await bring(replica)
+
+    fleet.fleet.catch_up.bring = bring_and_forget  # type: ignore[method-assign]  # as wait_for before Python 3.12
+    fleet.launcher.handles[E2].kill()
+    await asyncio.wait_for(began.wait(), 5)
+    await fleet.manager.remove_engine(E2, "rollout")
+    assert {backend.id for backend in fleet.pool.backends()} == {E0, E1}
+    assert fleet.published().keys() == {E0, E1}
+    assert fleet.launcher.handles[E2].exit() is not None

@@ -186,6 +186,7 @@ class ModelFleet:
                     self._refuse_while_held(why)
                     versions = await asyncio.gather(*(self.catch_up.bring(replica) for replica in replicas))
                     newcomers = [Newcomer(*parts) for parts in zip(slots, replicas, versions, strict=True)]
+                    self._refuse_unwanted(slots)
                     self.publication.publish(newcomers, why)
             except BaseException:
                 await self.candidates.destroy_all(replicas)
@@ -202,6 +203,7 @@ class ModelFleet:
                     async with self.lock.held(why):
                         if self.hold.kind is None:
                             version = await self._caught_up(replica)
+                            self._refuse_unwanted([slot])
                             self.publication.publish([Newcomer(slot, replica, version)], why)
             except BaseException:
                 await self.candidates.destroy_all([replica])
@@ -287,6 +289,14 @@ class ModelFleet:
         self.catch_up.note(version, source)
         self._current = self._made_whole() if transfer_of(source).complete else set()
         self.events.info("weights are published", version=version)
+
+    def _refuse_unwanted(self, slots: Sequence[Slot]) -> None:
+        """An engine that was removed while it came would serve with nobody to update or end it.
+
+        Its making is cancelled, and a cancellation may be forgotten (``asyncio.wait_for`` before Python 3.12).
+        """
+        if gone := [slot.id for slot in slots if self.slots.get(slot.id) is not slot]:
+            raise InvalidTransition(f"{self.pool.name}: {', '.join(gone)} was removed while it started")
 
     def _made_whole(self) -> set[Replica]:
         """Waking engines that the update reached: what a sleep took from their weights, it has brought."""

@@ -135,7 +135,7 @@ class Recovery:
 
     async def _replace_until_done(self, slot: Slot) -> None:
         limit = self._settings.restart_limit
-        while (failures := self._failures.get(slot, 0)) < limit:
+        while slot in self._missing and (failures := self._failures.get(slot, 0)) < limit:
             if failures:
                 await self._clock.sleep(self._settings.restart_backoff_s * 2 ** (failures - 1))
             try:
@@ -154,6 +154,8 @@ class Recovery:
                 self._missing.discard(slot)
                 self._born_s[slot] = self._clock.now_s()
                 return
+        if slot not in self._missing:
+            return  # it is not wanted any more
         self._missing.discard(slot)
         self._events.warning(
             "engine is given up",

@@ -1,0 +1,105 @@
+"""What the numbers say, in sentences: figures come from the results, reasons from whoever looked at them."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from typing import TYPE_CHECKING
+
+from benches.balance.figures import change, estimate
+from benches.balance.policies.registry import CONTENDERS, OFF, STICKY, TRIMTAB, UNCLOSED
+from benches.balance.report import OURS, beaten, column, durations, makespan, signed, spread
+from benches.balance.scenarios import REFERENCE, SCENARIOS
+from benches.balance.workload import generate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benches.balance.figures import Figures
+    from benches.balance.sweep import Results
+
+WIDTH = 120
+ONE_SIDED = 0.025
+"""How often a 95 % interval lies below zero when there is nothing to find."""
+
+
+def findings(results: Results) -> str:
+    """The text below the goals. Needs every scenario."""
+    say = _Sentences(results)
+    spread_at, versus_off = say.spread_at, say.durations_against_off
+    peers = sum(CONTENDERS[name].whose not in OURS for policies in results.values() for name in policies)
+    better = beaten(results)
+    text = f"""
+**Evenness.** On the reference shape the spread is {spread_at(OFF)} with routing off, {spread_at(STICKY)} when sessions
+never move, and {spread_at(TRIMTAB)} with trimtab's default, which moves {say.moved(TRIMTAB):.0f} of
+{say.turns():,.0f} turns; {spread_at(UNCLOSED)} where nobody closes sessions. Saturated it is
+{spread_at(STICKY, "saturated")} without moves and {spread_at(TRIMTAB, "saturated")} with them. Placing
+every request anew is more even still (`least connections`: {spread_at("least connections")}), and costs caches:
+durations {versus_off("least connections")}.
+
+**Durations.** Routing wins back what waits for a crowded engine. In this workload that is less than in the field's
+reference run: {versus_off(TRIMTAB)} on the reference shape, {versus_off(TRIMTAB, "light")} when it is light,
+{versus_off(TRIMTAB, "saturated")} when it is saturated, {versus_off(TRIMTAB, "8:2")} where engines differ. Tools and
+environments are two fifths of the durations, and no router shortens them; with an engine for every session alone
+durations would be 15 % shorter, and that is all there is to win on the reference shape. Spill changes
+durations against strictly sticky routing by {say.against(TRIMTAB, STICKY, durations)} on the reference shape and by
+{say.against(TRIMTAB, STICKY, durations, "saturated")} saturated. The workload was frozen before policies were compared,
+and was not tuned to reach the goal.
+
+**Makespan.** {peers} comparisons with peers, of which {ONE_SIDED * peers:.0f} would be in the peer's favour by chance
+if nothing differed. Beyond the interval are: {"; ".join(better) if better else "none"}.
+
+**Why this default.** Moving an idle session pays where it moves from a really crowded engine. From three calls more the
+spread is {spread_at("spill, margin 3")} with {say.moved("spill, margin 3"):.0f} moves, from five
+{spread_at("spill, margin 5")} with {say.moved("spill, margin 5"):.0f}; from 1.25 x and two more it is
+{spread_at("spill, eager")}, but {say.moved("spill, eager"):.0f} moves cost
+{say.against("spill, eager", TRIMTAB, durations)} of durations. Moving long contexts too gives
+{spread_at("spill, any context")}, durations {say.against("spill, any context", TRIMTAB, durations)}: the limit
+of 32,768 tokens is for engines that prefill more slowly than these. Counting idle sessions
+(`load = "sessions"`) gives {spread_at("sessions")} with
+{say.moved("sessions"):.0f} moves where sessions are closed; where they are not, dead ones hide where the work is
+({spread_at("sessions, not closed")}), and plain HTTP clients close none. So it is there to be chosen, and not the
+default.
+
+**What did not help.** Idle sessions as load without spill: {spread_at("idle 1/4")} (1/4),
+{spread_at("sessions, no spill")} (1/2), {spread_at("idle 1")} (1), against {spread_at(STICKY)} without. Contexts as
+load: {spread_at("tokens")}. Output so far as load: {spread_at("tokens served")}, and saturated a makespan
+{say.against("tokens served", TRIMTAB, makespan, "saturated")} against the default's: it learns of a session when it is
+too late. `load = "plain"` differs from strictly sticky routing only where capacities do: makespan
+{say.against("plain", STICKY, makespan, "8:2")} with 8:2. Pins chosen anew with new weights: spread
+{spread_at("rebind", "updates")} instead of {spread_at(TRIMTAB, "updates")} there, makespan
+{say.against("rebind", TRIMTAB, makespan, "updates")}; it stays off, as not every update flushes caches.
+
+**Not measured.** `router_core` has a ramp for engines that are fresh or back (`PoolConfig::ramp`), off by default;
+neither Python nor the configuration can set it, so the scenario in which an engine comes back says nothing about it."""
+    return "\n\n".join(
+        textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.split("\n\n")
+    )
+
+
+class _Sentences:
+    """Numbers for sentences; the scenario is the reference shape unless named."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    def spread_at(self, policy: str, scenario: str = REFERENCE) -> str:
+        value = estimate(column(self._results[scenario][policy], spread))
+        return f"{value.mean:.3f} ± {value.half:.3f}"
+
+    def durations_against_off(self, policy: str, scenario: str = REFERENCE) -> str:
+        return self.against(policy, OFF, durations, scenario)
+
+    def against(self, policy: str, base: str, of: Callable[[Figures], float], scenario: str = REFERENCE) -> str:
+        policies = self._results[scenario]
+        return signed(change(column(policies[policy], of), column(policies[base], of)))
+
+    def moved(self, policy: str) -> float:
+        return statistics.fmean(run.moved for run in self._results[REFERENCE][policy])
+
+    def turns(self) -> float:
+        """Of one run, in the mean."""
+        seeds = range(len(self._results[REFERENCE][TRIMTAB]))
+        works = [generate(SCENARIOS[REFERENCE].workload, seed) for seed in seeds]
+        return statistics.fmean(sum(len(plan.turns) for plan in work.sessions) for work in works)
