@@ -1111,7 +1111,7 @@ class DataPlane:
 
         Returns:
             One entry per pool and engine: ``pool``, ``backend``, ``count``, and of the last one ``lease``,
-            ``expected`` and ``observed`` version; ``None`` for an engine that named a version before and no more, because
+            ``expected`` and ``observed`` version; ``None`` for an engine that had named a version and does so no more:
             it was started anew.
         """
     def engine_notes(self) -> list[dict[str, str]]:
