@@ -61,7 +61,7 @@ of 32,768 tokens is for engines that prefill more slowly than these. Counting id
 ({spread_at("sessions, not closed")}), and plain HTTP clients close none. So it is there to be chosen, and not the
 default.
 
-**What did not help.** Idle sessions as load without spill: {spread_at("idle 1/4")} (1/4),
+**What helped little, or not.** Idle sessions as load without spill: {spread_at("idle 1/4")} (1/4),
 {spread_at("sessions, no spill")} (1/2), {spread_at("idle 1")} (1), against {spread_at(STICKY)} without. Contexts as
 load: {spread_at("tokens")}. Output so far as load: {spread_at("tokens served")}, and saturated a makespan
 {say.against("tokens served", TRIMTAB, makespan, "saturated")} against the default's: it learns of a session when it is
