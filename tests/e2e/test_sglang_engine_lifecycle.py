@@ -127,12 +127,17 @@ async def test_sleep_under_load(
     assert await generate(http, engine) == "length"
 
 
-async def test_a_request_at_the_pause_gate_of_a_sleep(engine: SGLangEngine, http: aiohttp.ClientSession) -> None:
+async def test_a_request_at_the_pause_gate_of_a_sleep(
+    engine: SGLangEngine, sglang_pair: tuple[SglangServer, SglangServer], http: aiohttp.ClientSession
+) -> None:
     """It came after the pause, where no abort reaches it; it ends, and the engine sleeps."""
     await engine.pause("abort")
     late = asyncio.create_task(generate(http, engine, 500))
     await wait_until(lambda: engine.gate.outstanding() == 1, "it is on its way")
-    await asyncio.sleep(0.3)  # nothing shows when it has come to the gate
+    # The server's own count of the requests that it has taken in: this one waits at the gate.
+    await wait_until(
+        lambda: sglang_pair[0].metric("sglang:http_requests_active", endpoint="/generate") == 1, "taken in"
+    )
     await engine.deactivate()
     assert isinstance(engine.state, Sleeping)
     assert await late == "abort"

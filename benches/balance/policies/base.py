@@ -5,6 +5,7 @@ A policy sees what a router sees: requests as they come, the end of each, member
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,7 +55,7 @@ class Policy(Protocol):
         """New weights: every cache is empty."""
 
 
-class Counting:
+class Counting(ABC):
     """What most policies share: who is there, and how many calls are open on each."""
 
     def __init__(self, capacities: Sequence[float], rng: random.Random) -> None:
@@ -69,16 +70,16 @@ class Counting:
         self.open[replica] += 1
         return replica
 
+    @abstractmethod
     def choose(self, call: Call, now_s: float) -> int:
         """Where the call runs."""
-        raise NotImplementedError
 
     def settle(self, call: Call, replica: int, output_tokens: int) -> None:
         """Count it out."""
         del call, output_tokens
         self.open[replica] -= 1
 
-    def close(self, session: str) -> None:
+    def close(self, session: str) -> None:  # noqa: B027 -- for most policies there is nothing to do
         """Nothing is remembered."""
 
     def lost(self, replica: int) -> None:
@@ -90,7 +91,7 @@ class Counting:
         self.live.append(replica)
         self.live.sort()
 
-    def published(self) -> None:
+    def published(self) -> None:  # noqa: B027 -- as above
         """Nothing changes."""
 
 
@@ -111,9 +112,9 @@ class Sticky(Counting):
             self.sessions[replica] += 1
         return replica
 
+    @abstractmethod
     def place(self, call: Call, now_s: float) -> int:
         """Where a session without a pin goes."""
-        raise NotImplementedError
 
     def close(self, session: str) -> None:
         """Forget it."""

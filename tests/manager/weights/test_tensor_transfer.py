@@ -52,6 +52,8 @@ class Engine:
 
     async def server_info(self) -> Info:
         """Its ranks."""
+        if self.failures.get("ranks"):
+            raise self.failures["ranks"].pop(0)
         return Info(self.ranks)
 
     async def begin_weight_update(self, **_: object) -> None:
@@ -138,6 +140,14 @@ async def test_an_engine_that_fails_in_a_bucket_gets_no_more() -> None:
     assert [call if isinstance(call, str) else call[0] for call in failing.calls] == ["begin", "tensor"]
     assert [(row.status, row.transfer) for row in rows] == [("timeout", "unknown"), ("ok", "done")]
     assert not rows[0].intact
+
+
+async def test_ranks_are_never_guessed() -> None:
+    """An engine that did not say how many it has gets no tensor: it would die of a list of the wrong length."""
+    silent, fine = Engine(ranks=2, failures={"ranks": [LOST]}), Engine(ranks=2)
+    rows = await send(silent, fine)
+    assert silent.calls == []
+    assert [(row.status, row.intact, row.step) for row in rows] == [("error", True, "ranks"), ("ok", False, None)]
 
 
 async def test_tensors_that_do_not_fit_reach_nobody() -> None:

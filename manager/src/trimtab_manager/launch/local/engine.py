@@ -10,6 +10,7 @@ from typing import Any
 
 from trimtab_manager.launch.command import shown
 from trimtab_manager.launch.local.process import KILL, TERMINATE, WATCH, GuardedProcess
+from trimtab_manager.launch.parts import any_ended, first_exit
 from trimtab_manager.launch.types import Exit, StopError
 
 log = logging.getLogger(__name__)
@@ -79,17 +80,12 @@ class LocalEngine:
     def exit(self) -> Exit | None:
         """How the first process that ended did."""
         if self._exit is None:
-            self._exit = next((process.exit for process in self._processes if process.exit is not None), None)
+            self._exit = first_exit(self._processes)
         return self._exit
 
     async def exited(self) -> Exit:
         """Waits for that."""
-        waits = [asyncio.ensure_future(process.ended.wait()) for process in self._processes]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await any_ended(self._processes)
         ended = self.exit()
         assert ended is not None  # noqa: S101  # `ended` is set after the exit
         return ended

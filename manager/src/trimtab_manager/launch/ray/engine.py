@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from trimtab_manager.launch.addresses import url_of
+from trimtab_manager.launch.parts import any_ended, first_exit
 from trimtab_manager.launch.ray.groups import Group
 from trimtab_manager.launch.ray.member import Member
 from trimtab_manager.launch.types import Exit
@@ -55,17 +56,12 @@ class RayEngine:
     def exit(self) -> Exit | None:
         """How the first member that ended did."""
         if self._exit is None:
-            self._exit = next((member.exit for member in self._members if member.exit is not None), None)
+            self._exit = first_exit(self._members)
         return self._exit
 
     async def exited(self) -> Exit:
         """Waits for that."""
-        waits = [asyncio.ensure_future(member.ended.wait()) for member in self._members]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await any_ended(self._members)
         ended = self.exit()
         assert ended is not None  # noqa: S101  # `ended` is set after the exit
         return ended

@@ -18,6 +18,7 @@ from trimtab_manager.weights.broadcast import Broadcaster, BroadcastError
 from trimtab_manager.weights.fan_out import fan_out, left_s
 from trimtab_manager.weights.transfer import session
 from trimtab_manager.weights.transfer.checked import checked_tensors
+from trimtab_manager.weights.transfer.ranks import leave_out_unknown, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -52,15 +53,12 @@ class DistributedTransfer:
     async def prepare(self, members: Sequence[Member]) -> None:
         """Compare the tensors with what the engines expect, and count the ranks of each engine."""
         self._tensors = await checked_tensors(self._source, members)
-
-        async def ranks(member: Member) -> None:
-            self._ranks[member.id] = (await member.client.server_info()).tp_size
-
-        await asyncio.gather(*(ranks(member) for member in members), return_exceptions=True)
+        self._ranks = await ranks_of(members)
 
     async def send(self, rows: Sequence[Row], version: int, *, flush: bool, deadline_s: float) -> None:
         """All or none: what fails on one engine fails on all that are in the group."""
         at_s = asyncio.get_running_loop().time() + deadline_s
+        leave_out_unknown(rows, self._ranks)
         if not (group := [row for row in rows if row.well]):
             return
         try:
@@ -93,7 +91,7 @@ class DistributedTransfer:
         offsets, world = {}, 1
         for row in group:
             offsets[row.id] = world
-            world += self._ranks.get(row.id, 1)
+            world += self._ranks[row.id]
         source = self._source
         broadcaster = Broadcaster(source.master_address, source.master_port, source.backend, source.group_name)
         self._broadcaster = broadcaster

@@ -9,6 +9,7 @@ from trimtab_manager.weights import payload
 from trimtab_manager.weights.fan_out import fan_out, left_s
 from trimtab_manager.weights.transfer import session
 from trimtab_manager.weights.transfer.checked import checked_tensors
+from trimtab_manager.weights.transfer.ranks import leave_out_unknown, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,17 +38,14 @@ class TensorTransfer:
     async def prepare(self, members: Sequence[Member]) -> None:
         """Compare the tensors with what the engines expect. Raises ``InvalidRequest`` naming the differences."""
         self._tensors = await checked_tensors(self._source, members)
-
-        async def ranks(member: Member) -> None:
-            self._ranks[member.id] = (await member.client.server_info()).tp_size
-
-        await asyncio.gather(*(ranks(member) for member in members), return_exceptions=True)
+        self._ranks = await ranks_of(members)
 
     async def send(self, rows: Sequence[Row], version: int, *, flush: bool, deadline_s: float) -> None:
         """All engines get a bucket before the next one is serialized, so that two are in memory at most."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + deadline_s
         sessions: dict[str, bool] = {}
+        leave_out_unknown(rows, self._ranks)
 
         async def begin(row: Row, at_s: float) -> None:
             row.transfer = "unknown"  # opening a session already takes packed weights apart
@@ -62,7 +60,7 @@ class TensorTransfer:
             async def load(row: Row, at_s: float, text: str = text, is_last: bool = is_last) -> None:
                 # A server of more ranks takes a list with one entry for each; every rank picks its share of the whole.
                 await row.member.client.update_from_tensor(
-                    [text] * self._ranks.get(row.id, 1),
+                    [text] * self._ranks[row.id],
                     str(version) if is_last else None,
                     flush=flush and is_last,
                     abort_all_requests=False,
