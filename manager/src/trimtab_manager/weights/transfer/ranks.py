@@ -32,5 +32,5 @@ def leave_out_unknown(rows: Sequence[Row], ranks: Mapping[str, int]) -> None:
             row.fail(
                 "ranks",
                 "error",
-                f"{row.id} did not say how many ranks it has (GET /server_info), so nothing was sent to it; update again",
+                f"{row.id} did not say how many ranks it has (GET /server_info), so nothing was sent to it",
             )
