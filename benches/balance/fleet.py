@@ -1,7 +1,8 @@
 """The engines: how fast they are, how much they remember, and how many of which kind.
 
 The numbers are those of the simulated engine's timing model for one replica of Qwen3-32B in bfloat16 on four H100 (the
-fleet of ``workload.DEEPSWE``), derived below from data sheets; they are rounded, not fitted.
+model and cards of ``workload.DEEPSWE``), derived below from data sheets; they are rounded, not fitted. Engines share
+their cards with the trainer, and have the limits of ``workload.AREAL_SWE``.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class EngineModel:
 
     step_overhead_s: float = 0.004
 
-    kv_tokens: int = 790_000
-    """85 % of 320 GB less the weights leaves 208 GB."""
+    kv_tokens: int = 549_000
+    """65 % of 320 GB, as in ``AREAL_SWE``, less the weights leaves 144 GB."""
 
-    max_running: int = 64
+    max_running: int = 128
+    """Source: ``AREAL_SWE``."""
 
     speed: float = 1.0
     """Everything takes ``1 / speed`` as long: a throttled or disturbed machine."""
@@ -55,24 +57,27 @@ class EngineModel:
 TP4 = EngineModel()
 """The engine of the reference shape."""
 
-COLOCATED = replace(TP4, kv_tokens=366_000)
-"""It shares its memory with a trainer: half of 320 GB, less the weights."""
+TP4_ALONE = replace(TP4, kv_tokens=790_000)
+"""It shares its memory with nobody: 85 % of 320 GB, less the weights."""
+
+TP4_HALF = replace(TP4, kv_tokens=366_000)
+"""The trainer keeps more: half of 320 GB, less the weights."""
 
 TP8 = replace(
     TP4,
     decode_step_s=0.0065,
     decode_kv_token_s=14e-9,
     prefill_tokens_per_s=40_000.0,
-    kv_tokens=1_830_000,
-    max_running=128,
+    kv_tokens=1_340_000,
+    max_running=256,
 )
 TP2 = replace(
     TP4,
     decode_step_s=0.017,
     decode_kv_token_s=56e-9,
     prefill_tokens_per_s=10_000.0,
-    kv_tokens=275_000,
-    max_running=32,
+    kv_tokens=152_000,
+    max_running=64,
 )
 """The same model on eight and on two of the same cards, by the same arithmetic: capacities 8 and 2."""
 

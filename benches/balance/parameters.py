@@ -8,9 +8,14 @@ import textwrap
 from dataclasses import fields
 
 from benches.balance.fleet import TP4, EngineModel
-from benches.balance.workload import DEEPSWE, TRACELAB, LogNormal, WorkloadModel
+from benches.balance.workload import AREAL_SWE, DEEPSWE, NEMO_RL, TRACELAB, LogNormal, WorkloadModel
 
-_SOURCES = {"TRACELAB": ("TraceLab", TRACELAB), "DEEPSWE": ("DeepSWE", DEEPSWE)}
+_SOURCES = {
+    "AREAL_SWE": ("AReaL's SWE configuration", AREAL_SWE),
+    "NEMO_RL": ("NeMo-RL #3663", NEMO_RL),
+    "TRACELAB": ("TraceLab", TRACELAB),
+    "DEEPSWE": ("DeepSWE", DEEPSWE),
+}
 
 
 def table() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benches.balance.fleet import COLOCATED, TP4, Fleet, Outage, Replica, even, mixed
+from benches.balance.fleet import TP4, TP4_ALONE, TP4_HALF, Fleet, Outage, Replica, even, mixed
 from benches.balance.policies.registry import CONTENDERS
 from benches.balance.workload import LogNormal, WorkloadModel
 
@@ -47,23 +47,18 @@ REFERENCE = "reference"
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario(REFERENCE, "16 engines, 64 task ids x 8, 32 groups in flight", _WORK, _FLEET, all_policies=True),
+        Scenario(REFERENCE, "16 engines, 64 task ids x 8, all in flight at once", _WORK, _FLEET, all_policies=True),
         Scenario("light", "8 groups in flight: 4 sessions per engine", replace(_WORK, window=8), _FLEET),
         Scenario(
-            "saturated",
-            "all 64 groups at once on engines with half the memory for KV (366k tokens each)",
-            replace(_WORK, window=64),
-            even(16, COLOCATED),
-            all_policies=True,
+            "medium",
+            "32 groups in flight, on engines that have their cards alone (790k tokens of KV each)",
+            replace(_WORK, window=32),
+            even(16, TP4_ALONE),
         ),
-        Scenario("4 engines", "16 task ids, 8 groups in flight", replace(_WORK, tasks=16, window=8), even(4)),
-        Scenario("64 engines", "128 task ids, 64 groups in flight", replace(_WORK, tasks=128, window=64), even(64)),
-        Scenario(
-            "8:2",
-            "6 engines of eight cards (capacity 8), 8 of two (capacity 2)",
-            _WORK,
-            mixed(6, 8),
-        ),
+        Scenario("saturated", "engines with two thirds of the memory for KV (366k tokens each)", _WORK, even(16, TP4_HALF)),
+        Scenario("4 engines", "16 task ids", replace(_WORK, tasks=16, window=16), even(4)),
+        Scenario("64 engines", "128 task ids", replace(_WORK, tasks=128, window=128), even(64)),
+        Scenario("8:2", "6 engines of eight cards (capacity 8), 8 of two (capacity 2)", _WORK, mixed(6, 8)),
         Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
         Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),
         Scenario(

@@ -5,7 +5,9 @@ takes turns: one generation, one tool. The next prompt is the last one, its outp
 keeps a window of groups in flight: when the last sample of a group has ended, the next group is submitted.
 
 Everything about a session but its timing is drawn beforehand from the seed, so that every policy gets the same work.
-The parameters were set from the sources named beside them before any policy was compared, and are not tuned since.
+The shape is that of the field's reference run as far as its configuration is public (``AREAL_SWE``), the rest has its
+source or reason beside it. Parameters are set before policies are compared, by sources and by what routing off does,
+never by what trimtab does.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import math
 import random
 from dataclasses import dataclass, replace
 
+AREAL_SWE = "https://github.com/areal-project/AReaL/blob/main/examples/swe/swe_colocate_cc.yaml (16 engines of 4 cards)"
+NEMO_RL = "https://github.com/NVIDIA-NeMo/RL/pull/3663 (610 recorded sessions of coding agents)"
 TRACELAB = "https://tracelab.cs.washington.edu (357,161 steps of coding agents)"
 DEEPSWE = "https://www.together.ai/blog/deepswe (64 tasks x 8 samples, 64 H100, Qwen3-32B)"
 
@@ -36,14 +40,15 @@ class WorkloadModel:
     """What the sessions are like. Tokens, seconds and counts; each default with its reason."""
 
     tasks: int = 64
-    """Task ids of one step, as in the field's reference run (and in ``DEEPSWE``)."""
+    """Task ids of one step, as in the field's reference run. ``AREAL_SWE`` says where they come from: batches of 32, one
+    version of staleness, so with fixed weights (1 + 1) x 32 are let in."""
 
     samples: int = 8
-    """Sessions per task id. Source: ``DEEPSWE``; 8 and 16 are what group-relative methods use."""
+    """Sessions per task id. Source: ``AREAL_SWE``, ``DEEPSWE``."""
 
-    window: int = 32
-    """Groups in flight. Half a step, so that half of the groups are placed while others run: 16 sessions for each of
-    16 engines. A synchronous trainer would submit all at once."""
+    window: int = 64
+    """Groups in flight. Source: ``AREAL_SWE``, whose limit of staleness lets all 64 in at once (its own limit is 720):
+    32 sessions for each of 16 engines."""
 
     system_tokens: int = 2_000
     """What every prompt begins with: instructions and tool descriptions of a typical agent scaffold."""
@@ -51,14 +56,15 @@ class WorkloadModel:
     task_tokens: LogNormal = LogNormal(1_500, 0.6, 8_000)
     """What the prompts of a task id share beyond that: an issue text with a listing of the repository."""
 
-    turns: LogNormal = LogNormal(16, 0.45, 50)
-    """Turns of a session of an average task. Source: a median of 15 tool steps in ``TRACELAB``, and a limit of 50 steps
-    as in ``DEEPSWE``. The spread of one task's samples around their median is an assumption."""
+    turns: LogNormal = LogNormal(29, 0.30, 200)
+    """Turns of a session of an average task. Source: ``NEMO_RL`` for all sessions (median 29, 90th percentile 56, at
+    most 99; here 29, 54 and about 105 with the spread between task ids), and a limit of 200 as in AReaL's."""
 
     difficulty_sigma: float = 0.40
     """Spread (of the logarithm) of the turns between task ids. The one parameter that is fitted: it gives a coefficient
     of variation near 0.19 of output tokens per engine when each task id goes to one of 16 engines in turn, which is
-    what the field's reference run reports without routing."""
+    what the field's reference run reports without routing. What it leaves of the spread of ``turns`` in ``NEMO_RL`` is
+    within a task id."""
 
     output_tokens: LogNormal = LogNormal(317, 1.0, 8_192)
     """Per turn. Source: a mean of 523 in ``TRACELAB``, with the long tail of a reasoning model."""
@@ -75,8 +81,8 @@ class WorkloadModel:
     early_end: float = 0.05
     """Share of sessions that end early, after a uniform part of their turns: broken containers, early submissions."""
 
-    context_tokens: int = 65_536
-    """Prompt plus output; a session ends before the turn that would exceed it."""
+    context_tokens: int = 131_072
+    """Prompt plus output; a session ends before the turn that would exceed it. Source: ``AREAL_SWE``."""
 
     stragglers: float = 0.0
     """Share of sessions whose outputs are ``straggler_factor`` times as long: models that repeat themselves."""
