@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from trimtab.cli.fetch import fetch_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 _LOOK_S = 0.25
 _STEPS = ("quiescing", "drained", "updating", "published")
@@ -38,6 +40,8 @@ def watching(url: str, role: str, model: str | None, *, key: str | None, is_show
         return
     over = threading.Event()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[running]}"), TimeElapsedColumn())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("asking", total=len(_STEPS), running="")
 
@@ -72,6 +76,12 @@ def print_result(result: dict[str, Any]) -> None:
     console.print(
         f"{result['operation']} of {result['role']}/{result['model']}: {word} in {result['seconds']:.2f} s{version}"
     )
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """A signal leaves through the progress bar, which hid the cursor and shows it again."""
+    del frame
+    raise SystemExit(128 + number)
 
 
 def _phase(url: str, role: str, model: str | None, key: str | None) -> tuple[str, int] | None:
