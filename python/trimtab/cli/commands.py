@@ -18,6 +18,7 @@ COMMANDS = (
     LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
     LazyCommand("update", "trimtab.cli.control:update", "Give the engines of a model new weights."),
     LazyCommand("drain", "trimtab.cli.control:drain", "Take an engine out of routing, and wait until it is idle."),
+    LazyCommand("scale", "trimtab.cli.control:scale", "Have so many engines of a group."),
     LazyCommand("demo", "trimtab.cli.demo:command", "Balance sessions over simulated engines and watch it."),
     LazyCommand("sim-engine", "trimtab_manager.sim.cli:command", "Run a simulated SGLang engine."),
 )

@@ -25,7 +25,7 @@ _COLOURS = {"ok": "green", "skipped": "yellow"}
 
 @contextmanager
 def watching(url: str, role: str, model: str | None, *, key: str | None, is_shown: bool) -> Iterator[None]:
-    """Show how far a model's update is while the block runs; what cannot be seen is left out.
+    """Show how far an update or another change of a model's engines is while the block runs, as far as it can be seen.
 
     Args:
         url: Base URL of the gateway.
@@ -47,11 +47,9 @@ def watching(url: str, role: str, model: str | None, *, key: str | None, is_show
 
         def look() -> None:
             while not over.wait(_LOOK_S):
-                seen = _phase(url, role, model, key)
+                seen = _seen(url, role, model, key)
                 if seen is not None:
-                    phase, running = seen
-                    done = _STEPS.index(phase) if phase in _STEPS else None
-                    progress.update(bar, description=phase, completed=done, running=f"{running} running")
+                    progress.update(bar, **seen)
 
         looker = threading.Thread(target=look, daemon=True)
         looker.start()
@@ -84,12 +82,18 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _phase(url: str, role: str, model: str | None, key: str | None) -> tuple[str, int] | None:
+def _seen(url: str, role: str, model: str | None, key: str | None) -> dict[str, Any] | None:
+    """How far the model's update is, or which other change of its engines runs; None: neither."""
     try:
         served = fetch_json(url, "/status", key=key)["roles"][role]
     except (click.ClickException, KeyError):
         return None
     found = served["models"].get(model or served["default_model"])
-    if found is None or found["update"] is None:
+    if found is None:
         return None
-    return found["update"]["phase"], found["outstanding"]
+    if (update := found["update"]) is not None:
+        phase = update["phase"]
+        done = _STEPS.index(phase) if phase in _STEPS else None
+        return {"description": phase, "completed": done, "running": f"{found['outstanding']} running"}
+    changing = (found["manager"] or {}).get("changing")
+    return None if changing is None else {"description": changing}
