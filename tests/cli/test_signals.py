@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.processes import Serving, serving, up
+from tests.cli.processes import Result, Serving, serving, up
 from tests.cli.test_serve import NOBODY
 from tests.cli.test_up import config, engine_processes
 
@@ -42,12 +43,23 @@ def signalled_at(module: str, number: signal.Signals, *arguments: str) -> subpro
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-async def signal_until_it_ends(served: Serving, number: signal.Signals) -> None:
-    """A signal every few milliseconds, for as long as there is somebody to get it."""
-    with suppress(ProcessLookupError):
-        while True:
-            served.signal(number)
-            await asyncio.sleep(0.005)
+async def signalled_until_it_ends(served: Serving, number: signal.Signals) -> Result:
+    """Send a signal every few milliseconds, for as long as there is somebody to get it; how it ended."""
+    process = os.pidfd_open(served.pid)  # no signal can reach a later process of that number
+
+    async def send() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                signal.pidfd_send_signal(process, number)
+                await asyncio.sleep(0.005)
+
+    sending = asyncio.create_task(send())
+    try:
+        return await served.ended()
+    finally:
+        sending.cancel()
+        await asyncio.wait({sending})
+        os.close(process)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -77,9 +89,7 @@ def test_a_signal_before_the_event_loop_runs_is_kept_for_it(tmp_path: Path, numb
 async def test_signals_without_end_do_not_kill_a_gateway(number: signal.Signals) -> None:
     """Neither while it stops nor while the interpreter ends."""
     async with serving("--engine", NOBODY) as served:
-        sender = asyncio.create_task(signal_until_it_ends(served, number))
-        ended = await served.ended()
-        await sender
+        ended = await signalled_until_it_ends(served, number)
     assert ended.code == 0, ended.err
     assert "Traceback" not in ended.err
     assert '"stopped"' in ended.err
@@ -91,9 +101,7 @@ async def test_signals_without_end_leave_no_engine(tmp_path: Path, state: str) -
     """Whether engines start or serve: they are stopped, and the exit code is that of an orderly end."""
     async with up(config(tmp_path)) as served:
         await (served.logged("engine starts") if state == "starting" else served.said("ready"))
-        sender = asyncio.create_task(signal_until_it_ends(served, signal.SIGTERM))
-        ended = await served.ended()
-        await sender
+        ended = await signalled_until_it_ends(served, signal.SIGTERM)
         assert not engine_processes(tmp_path)
     assert ended.code == 0, ended.err
     assert "Traceback" not in ended.err
