@@ -8,7 +8,6 @@ import signal
 import stat
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,11 +15,13 @@ import pytest
 from tests.manager.launch.conftest import request
 from tests.support.fake_sglang import write_fake
 from tests.support.waiting import wait_until
+from trimtab_manager.launch.local.guard import parent_of_each
 from trimtab_manager.launch.local.orphans import MANAGER_VARIABLE, marked, process_identity
 from trimtab_manager.launch.types import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from trimtab_manager.launch.local import LocalLauncher
 
@@ -76,7 +77,9 @@ async def test_a_guard_that_is_killed_leaves_no_key(make_launcher: MakeLauncher,
     """Its manager removes it."""
     launch = asyncio.ensure_future(make_launcher().launch(request(behave="silent", api_key="s3cret")))
     await written(temporary)
-    (guard,) = (pid for pid in marked({MANAGER_VARIABLE: process_identity(os.getpid()) or ""}) if _is_guard(pid))
+    own = marked({MANAGER_VARIABLE: process_identity(os.getpid()) or ""})
+    parents = parent_of_each()
+    (guard,) = (pid for pid in own if parents.get(pid) == os.getpid())
     os.kill(guard, signal.SIGKILL)
     with pytest.raises(LaunchError, match="its guard"):
         await launch
@@ -100,7 +103,3 @@ async def test_a_place_that_cannot_be_written_to_is_said(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(LaunchError, match=f"FileNotFoundError: .*{tmp_path}/missing/trimtab-"):
         await make_launcher().launch(request(api_key="s3cret"))
-
-
-def _is_guard(pid: int) -> bool:
-    return b"guard.py" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
