@@ -42,8 +42,8 @@ durations {versus_off("least connections")}.
 {versus_off(TRIMTAB, "saturated")} when it is saturated, {versus_off(TRIMTAB, "8:2")} where engines differ. Strictly
 sticky routing, which is what the field's reference run did, gives {versus_off(STICKY)} on the reference shape. Much
 of it is memory: where long sessions meet, their contexts do not fit, and are computed again and
-again. {say.cached(OFF)} of the prompts' tokens are in the cache with routing off, {say.cached(STICKY)} when sessions never move, and
-{say.cached(TRIMTAB)} with the default, although moved sessions lose theirs.
+again. {say.cached(OFF)} of the prompts' tokens are in the cache with routing off, {say.cached(STICKY)} when sessions
+never move, and {say.cached(TRIMTAB)} with the default, although moved sessions lose theirs.
 
 **What changed.** Until 2026-11-30 the reference shape was a guess: half of the groups in flight, on engines that had
 their cards alone, sessions of 16 turns. trimtab's default won 2.4 % of the durations there and missed the goal. The
