@@ -55,9 +55,11 @@ SCENARIOS = {
             replace(_WORK, window=32),
             even(16, TP4_ALONE),
         ),
-        Scenario("saturated", "engines with two thirds of the memory for KV (366k tokens each)", _WORK, even(16, TP4_HALF)),
+        Scenario(
+            "saturated", "engines with two thirds of the memory for KV (366k tokens each)", _WORK, even(16, TP4_HALF)
+        ),
         Scenario("4 engines", "16 task ids", replace(_WORK, tasks=16, window=16), even(4)),
-        Scenario("64 engines", "128 task ids", replace(_WORK, tasks=128, window=128), even(64)),
+        Scenario("64 engines", "8 sessions per engine", _WORK, even(64)),
         Scenario("8:2", "6 engines of eight cards (capacity 8), 8 of two (capacity 2)", _WORK, mixed(6, 8)),
         Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
         Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),

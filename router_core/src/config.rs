@@ -69,7 +69,7 @@ pub struct Ramp {
 
 /// When an idle session may leave a crowded backend.
 ///
-/// The default is a ratio of 2, a margin of 4, 32,768 tokens and 60 sessions a minute: a few turns in a thousand move, and
+/// The default is a ratio of 2, a margin of 3, 65,536 tokens and 60 sessions a minute: a turn in a hundred moves, and
 /// the backend that was unlucky with long sessions gives some of them away.
 ///
 /// Example: with a ratio of 2 and a margin of 8, a session whose context has at most 4,096 tokens moves from a backend
@@ -90,8 +90,8 @@ impl Default for Spill {
     fn default() -> Self {
         Self {
             ratio: 2,
-            margin: 4,
-            max_context_tokens: 32_768,
+            margin: 3,
+            max_context_tokens: 65_536,
             per_minute: 60,
         }
     }

@@ -65,6 +65,7 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, forgets=False),
         "trimtab",
         "the same, where nobody says that a session is over: plain HTTP clients",
+        everywhere=False,
     ),
     STICKY: Contender(
         partial(RouterCore, spill=False), "variant", "`spill = false`: sessions never move (the default before this)"
@@ -73,9 +74,13 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, load="plain", spill=False),
         "variant",
         '`load = "plain"`, `spill = false`: outstanding / capacity, strictly sticky',
+        everywhere=False,
     ),
     "sessions": Contender(
-        partial(RouterCore, load="sessions"), "variant", '`load = "sessions"`: an idle session counts 1/2'
+        partial(RouterCore, load="sessions"),
+        "variant",
+        '`load = "sessions"`: an idle session counts 1/2',
+        everywhere=False,
     ),
     "sessions, not closed": Contender(
         partial(RouterCore, load="sessions", forgets=False),
@@ -113,16 +118,28 @@ CONTENDERS: dict[str, Contender] = {
         "strictly sticky, fewest output tokens so far per capacity",
         everywhere=False,
     ),
-    "spill, margin 3": Contender(
-        partial(variants.Spill, margin=3), "variant", "spill from 3 calls more", everywhere=False
+    "ties at random": Contender(
+        variants.RandomTies,
+        "variant",
+        "the default, but only load decides, and chance between equals",
+        everywhere=False,
     ),
-    "spill, margin 5": Contender(
-        partial(variants.Spill, margin=5), "variant", "spill from 5 calls more", everywhere=False
+    "spill, margin 2": Contender(
+        partial(variants.Spill, margin=2), "variant", "spill from 2 calls more", everywhere=False
+    ),
+    "spill, margin 4": Contender(
+        partial(variants.Spill, margin=4), "variant", "spill from 4 calls more", everywhere=False
     ),
     "spill, eager": Contender(
         partial(variants.Spill, ratio=1.25, margin=2),
         "variant",
         "spill from 1.25 x and 2 calls more",
+        everywhere=False,
+    ),
+    "spill, 32k": Contender(
+        partial(variants.Spill, max_context_tokens=32_768),
+        "variant",
+        "spill of contexts up to 32,768 tokens",
         everywhere=False,
     ),
     "spill, any context": Contender(
