@@ -28,6 +28,13 @@ def head(page: Page, state: str) -> Locator:
     return page.locator(".head").get_by_text(state, exact=True)
 
 
+async def nothing_is_said(page: Page) -> None:
+    """Wait until no line of the card says anything of engines or updates."""
+    from playwright.async_api import expect
+
+    await expect(page.locator(".notice")).to_have_count(0)
+
+
 async def test_engines_that_are_not_up_yet_are_named_with_what_they_do(page: Page) -> None:
     """First there is no engine in the table, but a line for each; then each has its row."""
     async with serving(2, start=False) as served:
@@ -42,7 +49,7 @@ async def test_engines_that_are_not_up_yet_are_named_with_what_they_do(page: Pag
         await starting
         for engine in ("policy/0", "policy/1"):
             await row(page, engine).get_by_text("ready").wait_for()
-        assert await page.locator(".notice").count() == 0
+        await nothing_is_said(page)
 
 
 async def test_an_update_is_followed_until_its_version_is_published(page: Page) -> None:
@@ -62,7 +69,7 @@ async def test_an_update_is_followed_until_its_version_is_published(page: Page) 
         await page.locator(".facts").get_by_text("weight version 7").wait_for()
         for engine in ("policy/0", "policy/1"):
             assert await row(page, engine).locator("td").last.inner_text() == "7"
-        assert await page.locator(".notice").count() == 0
+        await nothing_is_said(page)
 
 
 async def test_an_engine_that_an_update_failed_on_is_marked(page: Page) -> None:
@@ -91,7 +98,7 @@ async def test_an_engine_that_is_lost_is_named_with_the_reason_until_it_is_repla
         assert await row(page, "policy/1").get_by_text("ready").count() == 1
         served.launcher.gate.set()
         await row(page, "policy/0").get_by_text("ready").wait_for()
-        assert await page.locator(".notice").count() == 0
+        await nothing_is_said(page)
 
 
 async def test_a_model_that_sleeps_says_so(page: Page) -> None:
