@@ -15,7 +15,7 @@ from trimtab import __version__
 from trimtab.cli.commands import COMMANDS, trimtab
 from trimtab.cli.lazy import LazyCommand
 
-HEAVY = ("aiohttp", "rich", "orjson", "prometheus_client", "structlog", "uvloop", "trimtab_gateway")
+HEAVY = ("aiohttp", "asyncio", "rich", "orjson", "prometheus_client", "structlog", "uvloop", "trimtab_gateway")
 
 
 async def test_help_lists_every_command() -> None:
