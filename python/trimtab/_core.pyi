@@ -536,8 +536,8 @@ class Pool:
         load: What is compared per capacity when a backend is chosen: ``outstanding`` counts executions and one more;
             ``plain`` executions alone; ``sessions`` adds half for each idle session pinned there, for callers that
             close their sessions.
-        spill: An idle session of a context known to be no longer than 65,536 tokens leaves a backend that has twice the load
-            of the best one and three executions more; at most 60 a minute.
+        spill: An idle session of a context known to be no longer than 65,536 tokens leaves a backend that has twice the
+            load of the best one and three executions more; at most 60 a minute.
         rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing
             is refused.

@@ -221,7 +221,7 @@ fn b37_sessions_stay_without_spill() {
     assert_eq!(desk.acquire_plain("s").reason, PickReason::Sticky);
 }
 
-/// B37: by default a session leaves only a backend that is both twice as crowded and ahead by four, and only when its
+/// B37: by default a session leaves only a backend that is both twice as crowded and ahead by three, and only when its
 /// context is known to be short.
 #[test]
 fn b37_the_default_moves_few() {
@@ -229,7 +229,8 @@ fn b37_the_default_moves_few() {
         (40, Some(1_000), PickReason::Spill),
         (40, Some(100_000), PickReason::Sticky),
         (40, None, PickReason::Sticky),
-        (3, Some(1_000), PickReason::Sticky),
+        (3, Some(1_000), PickReason::Spill),
+        (2, Some(1_000), PickReason::Sticky),
     ] {
         let mut desk = Desk::new(PoolConfig::default(), 1);
         let lease = desk.acquire_plain("s").lease;
