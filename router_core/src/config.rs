@@ -58,15 +58,6 @@ pub enum OnUnhealthy {
     FailPool,
 }
 
-/// How a backend that is fresh or recovered is kept from being flooded while it is cold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ramp {
-    /// How long the ramp lasts.
-    pub duration: Duration,
-    /// Executions per unit of capacity above which new sessions prefer other backends meanwhile; at least one.
-    pub max_outstanding: u32,
-}
-
 /// When an idle session may leave a crowded backend.
 ///
 /// The default is a ratio of 2, a margin of 3, 65,536 tokens and 60 sessions a minute: a turn in a hundred moves, and
@@ -147,8 +138,10 @@ pub struct PoolConfig {
     /// How long a backend with executions may be silent, on the active clock, before it is suspect; `None`, the
     /// default, is for ever.
     pub progress_timeout: Option<Duration>,
-    /// How fresh and recovered backends are treated; `None`, the default, is like all others.
-    pub ramp: Option<Ramp>,
+    /// How long a backend that has become eligible counts as a quarter of its capacity, so that one which is fresh or
+    /// back is not flooded while it is cold. A preference, by which nothing is refused: when all of them ramp, nothing
+    /// changes. `None`, the default, is not at all.
+    pub ramp: Option<Duration>,
     /// What selection takes for the load of a backend.
     pub load: LoadSignal,
     /// When idle sessions may leave a crowded backend; `None` is never.
