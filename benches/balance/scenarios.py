@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benches.balance.fleet import TP4, TP4_ALONE, TP4_HALF, Fleet, Outage, Replica, even, mixed
-from benches.balance.policies.registry import CONTENDERS
+from benches.balance.policies.registry import CONTENDERS, Event
 from benches.balance.workload import LogNormal, WorkloadModel
 
 
@@ -33,9 +33,12 @@ class Scenario:
         return [
             name
             for name, contender in CONTENDERS.items()
-            if (contender.everywhere or self.all_policies)
-            and ("rebind" not in name or self.fleet.publish_every_groups is not None)
+            if (contender.everywhere or self.all_policies) and (contender.needs is None or self._has(contender.needs))
         ]
+
+    def _has(self, event: Event) -> bool:
+        happens = {"loss": self.fleet.outage is not None, "publication": self.fleet.publish_every_groups is not None}
+        return happens[event]
 
 
 _WORK = WorkloadModel()

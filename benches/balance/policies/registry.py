@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from benches.balance.policies import plain, sticky, variants
 from benches.balance.policies.cache_aware import CacheAware, CacheAwareSmg
@@ -13,6 +13,9 @@ from benches.balance.policies.hashing import ConsistentHash
 
 if TYPE_CHECKING:
     from benches.balance.policies.base import Maker
+
+Event: TypeAlias = Literal["loss", "publication"]
+"""What happens to the fleet of a scenario beside its work."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,14 @@ class Contender:
         whose: Routing off, a peer's, trimtab's default, or one that trimtab could have.
         what: In a line.
         everywhere: Whether it runs in every scenario, or only where it teaches most.
+        needs: What must happen to the fleet, as it is another contender where that does not; None: nothing.
     """
 
     make: Maker
     whose: Literal["off", "peer", "trimtab", "variant"]
     what: str
     everywhere: bool = True
+    needs: Event | None = None
 
 
 OFF = "routing off"
@@ -92,7 +97,16 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, load="sessions", spill=False), "variant", "strictly sticky", everywhere=False
     ),
     "rebind": Contender(
-        partial(RouterCore, rebind_on_publish=True), "variant", "`rebind_on_publish`: pins chosen anew with new weights"
+        partial(RouterCore, rebind_on_publish=True),
+        "variant",
+        "`rebind_on_publish`: pins chosen anew with new weights",
+        needs="publication",
+    ),
+    "ramp": Contender(
+        partial(RouterCore, ramp_s=60.0),
+        "variant",
+        "`ramp_s = 60`: an engine that is fresh or back counts as a quarter for a minute",
+        needs="loss",
     ),
     "idle 1/4": Contender(
         partial(variants.Selection, idle_weight=0.25),
