@@ -75,7 +75,16 @@ load: {spread_at("tokens")}. Output so far as load: {spread_at("tokens served")}
 {say.against("tokens served", TRIMTAB, makespan)} against the default's: it learns of a session when it is too late.
 `load = "plain"` differs from strictly sticky routing only where capacities do. Pins chosen anew with new weights:
 spread {spread_at("rebind", "updates")} instead of {spread_at(TRIMTAB, "updates")} there, makespan
-{say.against("rebind", TRIMTAB, makespan, "updates")}; it stays off, as not every update flushes caches."""
+{say.against("rebind", TRIMTAB, makespan, "updates")}; it stays off, as not every update flushes caches. A ramp of a
+minute for the engine that comes back (`ramp_s = 60`): spread {spread_at("ramp", "one lost")} instead of
+{spread_at(TRIMTAB, "one lost")}, durations {say.against("ramp", TRIMTAB, durations, "one lost")}. It stays off; but
+what is cold here is a cache, and an engine that compiles its kernels with its first requests may need it.
+
+**Where a peer does better.** Where memory is short on every engine (saturated), smg's cache-aware policy has durations
+{versus_off("cache-aware, smg", "saturated")} against routing off, trimtab {versus_off(TRIMTAB, "saturated")}; its
+makespan is {say.against("cache-aware, smg", TRIMTAB, makespan, "saturated")} of trimtab's. It puts the samples of a task
+id together, whose prompts then lie in memory once; without a prompt in common about half of the difference is left.
+trimtab does not know which sessions share a prompt."""
     return "\n\n".join(
         textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
         for paragraph in text.split("\n\n")
