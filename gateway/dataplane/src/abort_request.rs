@@ -59,6 +59,7 @@ pub(crate) async fn answer(
                 .check_admin(&parts.headers, Origin::Listener)
                 .map_err(Failure::denied)?;
             plane.access.strip(&mut parts.headers);
+            headers::strip_for_engine(&mut parts.headers);
             abort_all(plane, role, &parts.headers).await
         }
     }

@@ -172,6 +172,7 @@ async fn execute(
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
     *outgoing.uri_mut() = engine_uri(engine_endpoint, request.uri().query());
     *outgoing.headers_mut() = std::mem::take(request.headers_mut());
+    headers::strip_for_engine(outgoing.headers_mut());
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
     }

@@ -441,7 +441,7 @@ impl Upstream {
         authorization: Option<&HeaderValue>,
     ) -> Result<Reply, NoAnswer> {
         let mut map = HeaderMap::new();
-        headers::prepare_for_engine(&mut map, &self.host_header, body.length());
+        headers::address_to_engine(&mut map, &self.host_header, body.length());
         if body.length() > 0 {
             map.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
