@@ -27,7 +27,6 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// The largest body; one with an id in it has a thousandth of it.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -45,12 +44,7 @@ pub(crate) async fn answer(
 ) -> Result<Response<Answer>, Failure> {
     let (mut parts, body) = request.into_parts();
     plane.access.check_client(&parts.headers).map_err(Failure::denied)?;
-    let until = plane
-        .config
-        .timeouts
-        .total
-        .and_then(|total| Instant::now().checked_add(total));
-    let body = before(until, read(body)).await;
+    let body = before(plane.config.timeouts.deadline(), read(body)).await;
     match target(&body.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?)? {
         Target::One(id) => abort_one(plane, role, &id).await,
         Target::All => {

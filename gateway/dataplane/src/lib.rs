@@ -61,6 +61,7 @@ mod terms;
 mod tls;
 mod trace;
 mod tracker;
+mod upload;
 mod upstream;
 mod version_log;
 
