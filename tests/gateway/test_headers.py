@@ -93,11 +93,11 @@ async def test_credentials_and_tracing_pass_and_the_host_is_the_engine(lab: Lab)
 
 
 async def test_nothing_is_invented_for_the_engine(lab: Lab) -> None:
-    """A bare request arrives bare: host, framing, nothing else."""
+    """A bare request arrives bare: host, framing, the gateway's name, nothing else."""
     engine = await lab.engine(one())
     gateway = await lab.gateway(engine)
     await gateway.post("/generate")
-    assert set(engine.requests[0].head.names) <= {"host", "content-length", "connection", "accept"}
+    assert set(engine.requests[0].head.names) <= {"host", "content-length", "connection", "accept", "via"}
 
 
 async def test_our_request_headers_do_not_leave(lab: Lab) -> None:

@@ -49,6 +49,7 @@ pub(crate) async fn forward(
     signals: &Arc<ClientSignals>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
+    plane.via.check(request.headers())?;
     let Some(socket) = plane.config.control_socket.as_deref() else {
         return Err(not_found(&request));
     };
@@ -113,6 +114,8 @@ async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
 fn outgoing(plane: &Plane, request: Request<Incoming>, verdict: HeaderValue) -> Request<Upload> {
     let (mut parts, body) = request.into_parts();
     strip_hop_by_hop(&mut parts.headers);
+    // For what the app asks of engines in turn.
+    plane.via.add_to(&mut parts.headers);
     parts.headers.remove(EXPECT);
     access::strip_all(&mut parts.headers);
     // In place of whatever a client wrote there.

@@ -61,6 +61,7 @@ pub(crate) enum Code {
     TotalTimeout,
     UpstreamBroken,
     AbortUnconfirmed,
+    LoopDetected,
     ControlUnavailable,
     TooManyConnections,
 }
@@ -109,6 +110,7 @@ impl Code {
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::AbortUnconfirmed => "abort_unconfirmed",
+            Self::LoopDetected => "loop_detected",
             Self::ControlUnavailable => "control_unavailable",
             Self::TooManyConnections => "too_many_connections",
         }
@@ -152,6 +154,7 @@ impl Code {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::UpstreamBroken | Self::AbortUnconfirmed => StatusCode::BAD_GATEWAY,
+            Self::LoopDetected => StatusCode::LOOP_DETECTED,
         }
     }
 

@@ -64,6 +64,7 @@ mod tracker;
 mod upload;
 mod upstream;
 mod version_log;
+mod via;
 
 pub use config::{Config, Limits, ListenerTls, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;

@@ -140,6 +140,7 @@ async fn execute(
         first_byte: plane.config.timeouts.first_byte,
         total: plane.config.timeouts.deadline(),
     };
+    plane.via.check(request.headers())?;
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
     plane.access.strip(request.headers_mut());
     // Nobody reads the body of a request that its head has failed.
@@ -169,6 +170,7 @@ async fn execute(
     *outgoing.uri_mut() = engine_uri(engine_endpoint, request.uri().query());
     *outgoing.headers_mut() = std::mem::take(request.headers_mut());
     headers::strip_for_engine(outgoing.headers_mut());
+    plane.via.add_to(outgoing.headers_mut());
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
     }
