@@ -22,6 +22,7 @@ from benches.balance.findings import findings
 from benches.balance.policies.registry import CONTENDERS, OFF, STICKY, TRIMTAB
 from benches.balance.scenarios import REFERENCE, SCENARIOS, SMOKE
 from benches.balance.sweep import Results, loads, run_one, sweep
+from benches.balance.workload import AREAL_SWE
 from benches.kit.document import machine, today, write
 from benches.kit.venv import ROOT, installed, pins
 
@@ -42,9 +43,11 @@ documented behaviour, one class each. Everything but the policy is the same for 
 of differences within a seed, ± half of their 95 % confidence interval over {seeds} seeds. *Spread* is the coefficient
 of variation of the engines' output tokens per capacity.
 
-The field's reference point (16 engines of four cards, 64 task ids) is a spread of 0.1918 without routing and 0.0657
-with session-sticky routing by load per capacity, and a sum of rollout durations 6.1 % lower. The spread between task
-ids is the one parameter fitted to it (to the 0.1918). [All parameters](#parameters-of-the-simulation) are below.
+The field's reference point (16 engines of four cards, 64 task ids, fixed weights) is a spread of 0.1918 without routing
+and 0.0657 with session-sticky routing by load per capacity, and a sum of rollout durations 6.1 % lower. The reference
+shape follows the public configuration of such a run ([AReaL's SWE configuration]({AREAL_SWE.partition(" ")[0]})), and
+the spread between task ids is the one parameter fitted to it (to the 0.1918).
+[All parameters](#parameters-of-the-simulation) are below.
 
 {report.goals(results)}
 

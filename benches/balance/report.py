@@ -49,7 +49,7 @@ def goals(results: Results) -> str:
             f"| spread of output tokens at most {SPREAD_GOAL} on the reference shape{where} "
             f"| {value.mean:.4f} ± {value.half:.4f} | {_verdict(value.mean <= SPREAD_GOAL)} |"
         )
-    for name in (REFERENCE, "light", "saturated"):
+    for name in (REFERENCE, "light", "medium", "saturated"):
         if name in results:
             of = change(column(results[name][TRIMTAB], durations), column(results[name][OFF], durations))
             lines.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benches.balance.fleet import TP4, TP4_ALONE, TP4_HALF, Fleet, Outage, Replica, even, mixed
-from benches.balance.policies.registry import CONTENDERS
+from benches.balance.policies.registry import CONTENDERS, Event
 from benches.balance.workload import LogNormal, WorkloadModel
 
 
@@ -33,9 +33,12 @@ class Scenario:
         return [
             name
             for name, contender in CONTENDERS.items()
-            if (contender.everywhere or self.all_policies)
-            and ("rebind" not in name or self.fleet.publish_every_groups is not None)
+            if (contender.everywhere or self.all_policies) and (contender.needs is None or self._has(contender.needs))
         ]
+
+    def _has(self, event: Event) -> bool:
+        happens = {"loss": self.fleet.outage is not None, "publication": self.fleet.publish_every_groups is not None}
+        return happens[event]
 
 
 _WORK = WorkloadModel()
@@ -55,9 +58,11 @@ SCENARIOS = {
             replace(_WORK, window=32),
             even(16, TP4_ALONE),
         ),
-        Scenario("saturated", "engines with two thirds of the memory for KV (366k tokens each)", _WORK, even(16, TP4_HALF)),
+        Scenario(
+            "saturated", "engines with two thirds of the memory for KV (366k tokens each)", _WORK, even(16, TP4_HALF)
+        ),
         Scenario("4 engines", "16 task ids", replace(_WORK, tasks=16, window=16), even(4)),
-        Scenario("64 engines", "128 task ids", replace(_WORK, tasks=128, window=128), even(64)),
+        Scenario("64 engines", "8 sessions per engine", _WORK, even(64)),
         Scenario("8:2", "6 engines of eight cards (capacity 8), 8 of two (capacity 2)", _WORK, mixed(6, 8)),
         Scenario("one slow", "one of the engines at half speed, which nobody told the router", _WORK, _SLOW),
         Scenario("one lost", "one engine gone from 200 s to 500 s", _WORK, replace(_FLEET, outage=Outage(3, 200, 500))),

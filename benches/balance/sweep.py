@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TYPE_CHECKING
@@ -35,7 +36,8 @@ def sweep(
 ) -> Results:
     """Run them. ``tell`` hears of each scenario that is done."""
     results: Results = {}
-    with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
+    # Nothing here makes cycles, and looking for them takes a tenth of the time.
+    with ProcessPoolExecutor(workers or os.cpu_count(), initializer=gc.disable) as pool:
         futures = {
             pool.submit(run_one, scenario, seed, scenario.policies): (scenario.name, seed)
             for scenario in scenarios

@@ -40,8 +40,8 @@ class WorkloadModel:
     """What the sessions are like. Tokens, seconds and counts; each default with its reason."""
 
     tasks: int = 64
-    """Task ids of one step, as in the field's reference run. ``AREAL_SWE`` says where they come from: batches of 32, one
-    version of staleness, so with fixed weights (1 + 1) x 32 are let in."""
+    """Task ids of one step, as in the field's reference run. ``AREAL_SWE`` says where they come from: batches of 32 and
+    one version of staleness let (1 + 1) x 32 in while weights are fixed."""
 
     samples: int = 8
     """Sessions per task id. Source: ``AREAL_SWE``, ``DEEPSWE``."""
@@ -105,9 +105,9 @@ class Turn:
     tool_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SessionPlan:
-    """One session, fully determined but for when its turns happen.
+    """One session, fully determined but for when its turns happen. Equal to itself alone: simulations look it up often.
 
     Attributes:
         task: Number of its task id.
@@ -126,10 +126,6 @@ class SessionPlan:
     task_tokens: int
     turns: tuple[Turn, ...]
     arrival_s: float | None = None
-
-    def __hash__(self) -> int:
-        """Cheap, since simulations look sessions up at each event: the generated one reads every turn."""
-        return hash((self.task, self.sample))
 
     @property
     def name(self) -> str:

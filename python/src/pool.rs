@@ -56,7 +56,7 @@ impl Pool {
         queue_size = None, queue_timeout_s = None,
         await_version = false, on_ambiguous = "settle", on_drain_timeout = "fail", sender_ttl_s = 120.0,
         recovery = "adopt", unhealthy_budget_s = None, on_unhealthy = "exclude", load = "outstanding", spill = true,
-        rebind_on_publish = false, poison_deaths = 2, poison_quarantine_s = 600.0, clock = None,
+        rebind_on_publish = false, ramp_s = None, poison_deaths = 2, poison_quarantine_s = 600.0, clock = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of a Python class")]
     fn new(
@@ -77,6 +77,7 @@ impl Pool {
         load: &str,
         spill: bool,
         rebind_on_publish: bool,
+        ramp_s: Option<f64>,
         poison_deaths: i64,
         poison_quarantine_s: f64,
         clock: Option<&VirtualClock>,
@@ -149,6 +150,7 @@ impl Pool {
             )?,
             spill: defaults.spill.filter(|_| spill),
             rebind_on_publish,
+            ramp: ramp_s.map(|ramp| errors::seconds(py, "ramp_s", ramp)).transpose()?,
             poison_deaths: match poison_deaths {
                 0 => 0,
                 deaths => errors::count(py, "poison_deaths", deaths)?,

@@ -536,9 +536,11 @@ class Pool:
         load: What is compared per capacity when a backend is chosen: ``outstanding`` counts executions and one more;
             ``plain`` executions alone; ``sessions`` adds half for each idle session pinned there, for callers that
             close their sessions.
-        spill: An idle session of a context known to be short (32,768 tokens) leaves a backend that has twice the load
-            of the best one and four executions more; at most 60 a minute.
+        spill: An idle session of a context known to be no longer than 65,536 tokens leaves a backend that has twice the
+            load of the best one and three executions more; at most 60 a minute.
         rebind_on_publish: A new weight version lets every session choose its backend anew: caches are flushed anyway.
+        ramp_s: Seconds for which a backend that is fresh or back counts as a quarter of its capacity; ``None``: not at
+            all.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing
             is refused.
         poison_quarantine_s: Seconds for which it is refused after the last of them, and a single death is remembered.
@@ -567,6 +569,7 @@ class Pool:
         load: Literal["outstanding", "plain", "sessions"] = "outstanding",
         spill: bool = True,
         rebind_on_publish: bool = False,
+        ramp_s: float | None = None,
         poison_deaths: int = 2,
         poison_quarantine_s: float = 600.0,
         clock: VirtualClock | None = None,

@@ -5,24 +5,26 @@ byte of the request may have been written: before, the execution certainly did n
 after, nobody knows. So only exceptions that are raised while connecting are ``not_sent``, and everything that is not
 known for sure is ``ambiguous``.
 
-The clients are recognised by module and class name, so none of them is imported: importing aiohttp costs more than all
-of trimtab. Of an exception that is not recognised, only what it *says* to be its cause (``raise ... from``) is looked
-at. The exception it happened to be raised beside may belong to an earlier attempt, and would turn "nobody knows" into
-"not sent".
+The clients are recognised by module and class name, so none of them is imported: importing aiohttp, or only asyncio,
+costs more than all of trimtab. Of an exception that is not recognised, only what it *says* to be its cause (``raise ...
+from``) is looked at. The exception it happened to be raised beside may belong to an earlier attempt, and would turn
+"nobody knows" into "not sent".
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 
 from trimtab.outcome import Outcome
 
 __all__ = ["classify"]
 
-_CANCELLED = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+# First module of the class, then its name.
+_CANCELLED = frozenset(
+    {("asyncio", "CancelledError"), ("builtins", "KeyboardInterrupt"), ("builtins", "GeneratorExit")}
+)
 
-# First module of the class, then its name. Subclasses follow their closest known base.
+# Subclasses follow their closest known base.
 _OUTCOMES: Mapping[tuple[str, str], Outcome] = {
     ("builtins", "ConnectionRefusedError"): "not_sent",
     ("socket", "gaierror"): "not_sent",
@@ -99,7 +101,7 @@ def classify(exc: BaseException) -> Outcome:
 
 def recognised(exc: BaseException) -> Outcome | None:
     """What ``classify`` says, or ``None`` for an exception of other code, which says nothing about the engine."""
-    if isinstance(exc, _CANCELLED):
+    if not _CANCELLED.isdisjoint(_names(exc)):
         return "cancelled"
     members = getattr(exc, "exceptions", None)
     if isinstance(members, tuple) and members:

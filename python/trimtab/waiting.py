@@ -5,13 +5,16 @@ Both leave the queue when they are interrupted, so that no lease is granted to s
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trimtab._core import Lease, ParkedAcquire
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["wait_in_loop", "wait_in_thread"]
 
@@ -41,6 +44,8 @@ async def wait_in_loop(parked: ParkedAcquire, wait_s: float) -> Lease:
     Raises:
         TrimtabError: What it waited for, after ``wait_s`` seconds, or why waiting is in vain.
     """
+    import asyncio  # not before: it costs more than all of trimtab, and who waits here has it
+
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     try:

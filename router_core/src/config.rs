@@ -58,18 +58,9 @@ pub enum OnUnhealthy {
     FailPool,
 }
 
-/// How a backend that is fresh or recovered is kept from being flooded while it is cold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ramp {
-    /// How long the ramp lasts.
-    pub duration: Duration,
-    /// Executions per unit of capacity above which new sessions prefer other backends meanwhile; at least one.
-    pub max_outstanding: u32,
-}
-
 /// When an idle session may leave a crowded backend.
 ///
-/// The default is a ratio of 2, a margin of 4, 32,768 tokens and 60 sessions a minute: a few turns in a thousand move, and
+/// The default is a ratio of 2, a margin of 3, 65,536 tokens and 60 sessions a minute: a turn in a hundred moves, and
 /// the backend that was unlucky with long sessions gives some of them away.
 ///
 /// Example: with a ratio of 2 and a margin of 8, a session whose context has at most 4,096 tokens moves from a backend
@@ -90,8 +81,8 @@ impl Default for Spill {
     fn default() -> Self {
         Self {
             ratio: 2,
-            margin: 4,
-            max_context_tokens: 32_768,
+            margin: 3,
+            max_context_tokens: 65_536,
             per_minute: 60,
         }
     }
@@ -150,8 +141,10 @@ pub struct PoolConfig {
     /// How long a backend with executions may be silent, on the active clock, before it is suspect; `None`, the
     /// default, is for ever.
     pub progress_timeout: Option<Duration>,
-    /// How fresh and recovered backends are treated; `None`, the default, is like all others.
-    pub ramp: Option<Ramp>,
+    /// How long a backend that has become eligible counts as a quarter of its capacity, so that one which is fresh or
+    /// back is not flooded while it is cold. A preference, by which nothing is refused: when all of them ramp, nothing
+    /// changes. `None`, the default, is not at all.
+    pub ramp: Option<Duration>,
     /// What selection takes for the load of a backend.
     pub load: LoadSignal,
     /// When idle sessions may leave a crowded backend; `None` is never.

@@ -65,12 +65,6 @@ impl Capacity {
         self.0.get() as f64 / UNITS as f64
     }
 
-    /// `count` per unit of capacity, rounded down, at least 1.
-    pub(crate) fn times(self, count: u32) -> u32 {
-        let product = u128::from(count) * u128::from(self.units()) / u128::from(UNITS);
-        u32::try_from(product).unwrap_or(u32::MAX).max(1)
-    }
-
     const fn units(self) -> u64 {
         self.0.get()
     }

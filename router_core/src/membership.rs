@@ -151,8 +151,8 @@ pub(crate) struct Backend {
     pub(crate) named_version: Option<u64>,
     /// On the active clock, when an execution was last heard of, or begun on an idle backend.
     pub(crate) heard: Duration,
-    /// Until when it is warming up.
-    pub(crate) ramp_end: Timestamp,
+    /// Until when it counts as a part of its capacity, or did; none while it is not in use.
+    pub(crate) ramp_end: Option<Timestamp>,
     /// The latest probe begun.
     pub(crate) probe_seq: u32,
     /// Its servers were paused and no probe has answered since: the next failure of one means little.
@@ -165,7 +165,13 @@ impl Backend {
     /// Whether an execution may start here while `published` is.
     #[inline]
     pub(crate) fn is_eligible(&self, published: Option<Published>) -> bool {
-        self.phase == Phase::Serving && !self.held_back && self.vitals.admits() && self.weights.fit(published)
+        self.is_in_service() && self.weights.fit(published)
+    }
+
+    /// The same, whatever its weights.
+    #[inline]
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.phase == Phase::Serving && !self.held_back && self.vitals.admits()
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -276,7 +282,7 @@ impl Membership {
             is_in_update: false,
             named_version: None,
             heard: Duration::ZERO,
-            ramp_end: Timestamp::ZERO,
+            ramp_end: None,
             probe_seq: 0,
             is_waking: false,
             death: None,

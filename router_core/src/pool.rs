@@ -46,12 +46,15 @@ use crate::sender::Senders;
 use crate::session::SessionTable;
 use crate::stats::Totals;
 use crate::time::Timestamp;
-use crate::update::Lifecycle;
+use crate::update::{Lifecycle, Stage};
 use crate::version::Published;
 use crate::waiters::Waiters;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What the load of a backend that ramps counts: it is taken for one of a quarter of its capacity.
+const RAMP_WEIGHT: u64 = 4;
 
 /// What a caller wants to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +231,9 @@ impl Pool {
     /// Tells selection how the backend at `slot` stands now.
     #[inline]
     fn refresh(&mut self, slot: u32) {
+        if let Some(ramp) = self.config.ramp {
+            self.follow_ramp(slot, ramp);
+        }
         let backend = self.backends.at(slot);
         let standing = backend
             .is_eligible(self.lifecycle.published)
@@ -238,28 +244,37 @@ impl Pool {
     /// What selection compares about an eligible backend.
     #[inline]
     fn standing(&self, backend: &Backend) -> Standing {
+        let load = self.config.load.measure(backend.outstanding, backend.idle_sessions);
+        let is_ramping = backend.ramp_end.is_some_and(|end| end > self.clock);
+        let weight = if is_ramping { RAMP_WEIGHT } else { 1 };
         let tier = if backend.is_suspect() {
             Tier::Suspect
-        } else if backend.ramp_end > self.clock && self.is_warm_enough(backend) {
-            Tier::Warming
         } else {
             Tier::Ready
         };
         Standing {
             tier,
             capacity: backend.info.capacity,
-            load: self.config.load.measure(backend.outstanding, backend.idle_sessions),
+            load: load.saturating_mul(weight),
             sessions: backend.sessions,
             recency: backend.recency,
         }
     }
 
-    /// Whether a backend that is warming up has as many executions as it should have meanwhile.
+    /// Begins the ramp of a backend that is in use again or for the first time, whatever it waited for. One on trial is
+    /// not back yet, and one that says during an update what it runs by now was not away: nobody was granted anything.
     #[cold]
-    fn is_warm_enough(&self, backend: &Backend) -> bool {
-        self.config
-            .ramp
-            .is_some_and(|ramp| backend.outstanding >= backend.info.capacity.times(ramp.max_outstanding))
+    fn follow_ramp(&mut self, slot: u32, ramp: Duration) {
+        let end = self.clock.after(ramp);
+        let is_updating = matches!(self.lifecycle.stage, Stage::Updating(_));
+        let backend = self.backends.at_mut(slot);
+        let has_weights = is_updating || backend.weights.fit(self.lifecycle.published);
+        if !backend.is_in_service() || backend.vitals.health() == Health::HalfOpen || !has_weights {
+            backend.ramp_end = None;
+        } else if backend.ramp_end.is_none() {
+            backend.ramp_end = Some(end);
+            self.next_change = self.next_change.min(end);
+        }
     }
 
     /// Lets watchers know that something changed which they may wait for.
@@ -298,9 +313,6 @@ impl Pool {
 
     #[cold]
     fn note_health(&mut self, slot: u32, from: Health, to: Health) {
-        if to == Health::Up && matches!(from, Health::Unproven | Health::Down | Health::HalfOpen) {
-            self.begin_ramp(slot);
-        }
         let backend = self.backends.at(slot);
         let failures = backend.vitals.failures();
         let backend = Arc::clone(&backend.info);
@@ -312,15 +324,6 @@ impl Pool {
         });
         self.changed();
         self.refresh(slot);
-    }
-
-    /// Lets a backend warm up, if the pool is configured so.
-    fn begin_ramp(&mut self, slot: u32) {
-        if let Some(ramp) = self.config.ramp {
-            let end = self.clock.after(ramp.duration);
-            self.backends.at_mut(slot).ramp_end = end;
-            self.next_change = self.next_change.min(end);
-        }
     }
 }
 

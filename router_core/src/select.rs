@@ -127,8 +127,6 @@ impl fmt::Display for RepinReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     Ready,
-    /// Warming up, with as many executions as it should have meanwhile.
-    Warming,
     Suspect,
 }
 

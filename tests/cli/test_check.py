@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 
-from trimtab.cli import main
+from trimtab.cli.commands import trimtab
 from trimtab.spec import FleetSpec, load_fleet
 from trimtab.spec.tables import parse_toml
 from trimtab_gateway.config import load_config
@@ -50,7 +50,7 @@ def check(tmp_path: Path) -> Any:
     def run(text: str, *options: str, **environment: str) -> Result:
         file = tmp_path / "trimtab.toml"
         file.write_text(text)
-        return CliRunner().invoke(main, ["check", str(file), *options], env=environment)
+        return CliRunner().invoke(trimtab, ["check", str(file), *options], env=environment)
 
     return run
 
@@ -163,7 +163,7 @@ def test_serve_refuses_what_up_would_launch(tmp_path: Path) -> None:
         (LAUNCHED.replace("[manager]\nstop_grace_s = 5\n", ""), "roles.rollout.models.policy.engine_groups"),
     ):
         file.write_text(text)
-        result = CliRunner().invoke(main, ["serve", "--config", str(file)])
+        result = CliRunner().invoke(trimtab, ["serve", "--config", str(file)])
         assert result.exit_code == 2
         problem = "is refused: `trimtab serve` starts no engines; this file is one for `trimtab up`"
         assert result.output == f"Error: {file}: {where}: {problem}\n"

@@ -1,4 +1,4 @@
-"""``trimtab update`` and ``trimtab drain`` over a gateway whose manager writes down what it is asked."""
+"""``trimtab update``, ``drain`` and ``scale`` over a gateway whose manager writes down what it is asked."""
 
 from __future__ import annotations
 
@@ -54,6 +54,22 @@ async def test_drain_names_the_engine_and_undo_takes_it_back() -> None:
         ("drain", {"engine": "policy/0"}),
         ("undrain", {"engine": "policy/0"}),
         ("drain", {"engine": None}),
+    ]
+
+
+async def test_scale_says_how_many_of_which_group() -> None:
+    """Without a group it is the model's only one; a number that is none is not asked for."""
+    manager = Recorder(FINE)
+    async with Gateway(one_role()) as gateway:
+        gateway.manage(manager)
+        done = await run("scale", "2", "--url", gateway.url)
+        to_none = await run("scale", "0", "--group", "big", "--url", gateway.url)
+        refused = await run("scale", "--url", gateway.url, "--", "-1")
+    assert (done.code, to_none.code, refused.code) == (0, 0, 2)
+    assert "scale of rollout/policy: done" in done.out
+    assert [(call[0], call[3]) for call in manager.calls] == [
+        ("scale", {"replicas": 2, "group": None}),
+        ("scale", {"replicas": 0, "group": "big"}),
     ]
 
 

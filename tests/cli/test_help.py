@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from tests.cli.processes import SCRIPT, run
 from trimtab import __version__
-from trimtab.cli import COMMANDS, main
+from trimtab.cli.commands import COMMANDS, trimtab
 from trimtab.cli.lazy import LazyCommand
 
-HEAVY = ("aiohttp", "rich", "orjson", "prometheus_client", "structlog", "uvloop", "trimtab_gateway")
+HEAVY = ("aiohttp", "asyncio", "rich", "orjson", "prometheus_client", "structlog", "uvloop", "trimtab_gateway")
 
 
 async def test_help_lists_every_command() -> None:
@@ -52,7 +52,7 @@ async def test_an_unknown_command_is_a_usage_error() -> None:
 def test_help_imports_nothing_heavy() -> None:
     """What makes a command line slow is what it imports."""
     script = (
-        "import sys; from trimtab.cli import main; main(['--help'], standalone_mode=False); "
+        "import sys; from trimtab.cli.commands import trimtab; trimtab(['--help'], standalone_mode=False); "
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -85,7 +85,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(trimtab, arguments)
     assert result.exit_code == 1
     guidance = f"pip install {package}, or in a checkout: pip install ./{package.removeprefix('trimtab-')}"
     assert result.output == f"Error: this command needs {package}, which is not installed: {guidance}\n"

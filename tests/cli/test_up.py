@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -174,6 +175,21 @@ async def test_the_fleet_is_controlled_through_the_gateway(tmp_path: Path) -> No
         updated = await asked("/update_weights/from_disk", {"path": "sim://weights/1", "version": 1})
         assert updated["weight_version"] == 1
         assert (await generate(client, "s"))["version"] == "1"
+
+
+async def test_the_shell_scales_the_fleet(tmp_path: Path) -> None:
+    """One engine more, which gets requests; then one, the first; a group that is not there is one message."""
+    async with up(config(tmp_path, replicas=1, model="elastic_enabled = true")) as served, client_of(served) as client:
+        await served.said("ready")
+        grown = await run("scale", "2", "--json", "--url", served.url)
+        assert grown.code == 0, grown.err
+        assert [row["engine"] for row in json.loads(grown.out)["engines"]] == ["policy/1"]
+        assert {(await generate(client, f"s{number}"))["engine"] for number in range(4)} == {"policy/0", "policy/1"}
+        assert (await run("scale", "1", "--group", "main", "--url", served.url)).code == 0
+        assert {(await generate(client, f"t{number}"))["engine"] for number in range(4)} == {"policy/0"}
+        refused = await run("scale", "2", "--group", "mian", "--url", served.url)
+        assert refused.code == 1
+        assert "mian" in refused.err
 
 
 async def test_an_engine_that_cannot_start_is_said_so_with_its_log(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tests.docs.pages import PAGES, blocks, commands
-from trimtab.cli import main
+from trimtab.cli.commands import trimtab
 from trimtab_gateway.config import load_config
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def test_commands_have_options_that_exist(page: str) -> None:
     """A renamed option has to be renamed where users copy it from."""
     for line in commands(page):
         _, name, *_ = line.split()
-        command = main.get_command(click.Context(main), name)
+        command = trimtab.get_command(click.Context(trimtab), name)
         assert command is not None, line
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r" (--[a-z-]+)", line.partition("#")[0])) <= known, line

@@ -274,6 +274,7 @@ def test_a_joining_backend_is_pending_until_it_runs_the_version() -> None:
         {"recovery": "forget"},
         {"unhealthy_budget_s": 0.0},
         {"on_unhealthy": "ignore"},
+        {"ramp_s": 0.0},
         {"poison_quarantine_s": 0.0},
     ],
     ids=lambda arguments: next(iter(arguments)),

@@ -31,7 +31,7 @@ def section(pairs: list[Pair], seeds: int, command: str, where: str, took_s: flo
 
 Whether the simulation is right: the same sessions, sent by one client through each router's own program to {ENGINES}
 simulated engines, with {TIME_SCALE:g} real seconds per modelled one, beside the simulation of that router's policy.
-{MODEL.tasks} task ids, {sessions} sessions in a tenth of the reference's size, {MODEL.window} groups in flight; means
+{MODEL.tasks} task ids, {sessions} sessions in a tenth of the size of the reference, all in flight at once; means
 over {seeds} seeds. trimtab's clients over HTTP close no sessions, so its row is compared with `trimtab, not closed`.
 
 {table(pairs)}

@@ -22,12 +22,12 @@ ENGINE = EngineModel(
     decode_request_step_s=0.001,
     decode_kv_token_s=1e-6,
     prefill_tokens_per_s=4_000.0,
-    kv_tokens=40_000,
-    max_running=16,
+    kv_tokens=12_000,
+    max_running=64,
 )
 """``fleet.TP4`` in about a tenth of its size: slow enough to be simulated on the cores of a laptop."""
 
-CONTEXT_TOKENS = 16_384
+CONTEXT_TOKENS = 6_144
 TIME_SCALE = 0.25
 """Real seconds per modelled one: a decode step is then 8 ms, which timers keep."""
 

@@ -37,18 +37,19 @@ PARALLEL = 6
 MODEL = replace(
     WorkloadModel(),
     tasks=16,
-    samples=4,
-    window=12,
-    system_tokens=400,
-    task_tokens=LogNormal(400, 0.6, 1_000),
-    turns=LogNormal(5, 0.45, 10),
-    output_tokens=LogNormal(60, 1.0, 400),
-    observation_tokens=LogNormal(100, 1.1, 500),
+    samples=6,
+    window=16,
+    system_tokens=100,
+    task_tokens=LogNormal(80, 0.6, 400),
+    turns=LogNormal(7, 0.30, 16),
+    output_tokens=LogNormal(40, 1.0, 300),
+    observation_tokens=LogNormal(60, 1.1, 400),
     tool_s=LogNormal(1.0, 1.2, 15),
     environment_s=LogNormal(2.0, 0.6, 10),
     context_tokens=CONTEXT_TOKENS,
 )
-"""The reference workload in a tenth of the size: 12 sessions per engine, contexts of some thousand tokens."""
+"""The reference workload in a tenth of the size: all groups at once, 24 sessions per engine, contexts of some thousand
+tokens, and as much of them in the caches as there when routing is off."""
 
 SMOKE = replace(MODEL, tasks=2, samples=2, turns=LogNormal(2, 0.3, 3), tool_s=LogNormal(0.2, 0.5, 1))
 """A few seconds of it."""

@@ -35,11 +35,19 @@ class RouterCore:
         load: Literal["outstanding", "plain", "sessions"] = "outstanding",
         spill: bool = True,
         rebind_on_publish: bool = False,
+        ramp_s: float | None = None,
         forgets: bool = True,
     ) -> None:
         del rng  # it decides by itself
         self._clock = VirtualClock()
-        self._pool = Pool("balance", clock=self._clock, load=load, spill=spill, rebind_on_publish=rebind_on_publish)
+        self._pool = Pool(
+            "balance",
+            clock=self._clock,
+            load=load,
+            spill=spill,
+            rebind_on_publish=rebind_on_publish,
+            ramp_s=ramp_s,
+        )
         self._forgets = forgets
         self._version = 0
         self._capacities = tuple(capacities)

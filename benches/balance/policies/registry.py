@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from benches.balance.policies import plain, sticky, variants
 from benches.balance.policies.cache_aware import CacheAware, CacheAwareSmg
@@ -13,6 +13,9 @@ from benches.balance.policies.hashing import ConsistentHash
 
 if TYPE_CHECKING:
     from benches.balance.policies.base import Maker
+
+Event: TypeAlias = Literal["loss", "publication"]
+"""What happens to the fleet of a scenario beside its work."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,14 @@ class Contender:
         whose: Routing off, a peer's, trimtab's default, or one that trimtab could have.
         what: In a line.
         everywhere: Whether it runs in every scenario, or only where it teaches most.
+        needs: What must happen to the fleet, as it is another contender where that does not; None: nothing.
     """
 
     make: Maker
     whose: Literal["off", "peer", "trimtab", "variant"]
     what: str
     everywhere: bool = True
+    needs: Event | None = None
 
 
 OFF = "routing off"
@@ -65,6 +70,7 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, forgets=False),
         "trimtab",
         "the same, where nobody says that a session is over: plain HTTP clients",
+        everywhere=False,
     ),
     STICKY: Contender(
         partial(RouterCore, spill=False), "variant", "`spill = false`: sessions never move (the default before this)"
@@ -73,9 +79,13 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, load="plain", spill=False),
         "variant",
         '`load = "plain"`, `spill = false`: outstanding / capacity, strictly sticky',
+        everywhere=False,
     ),
     "sessions": Contender(
-        partial(RouterCore, load="sessions"), "variant", '`load = "sessions"`: an idle session counts 1/2'
+        partial(RouterCore, load="sessions"),
+        "variant",
+        '`load = "sessions"`: an idle session counts 1/2',
+        everywhere=False,
     ),
     "sessions, not closed": Contender(
         partial(RouterCore, load="sessions", forgets=False),
@@ -87,7 +97,16 @@ CONTENDERS: dict[str, Contender] = {
         partial(RouterCore, load="sessions", spill=False), "variant", "strictly sticky", everywhere=False
     ),
     "rebind": Contender(
-        partial(RouterCore, rebind_on_publish=True), "variant", "`rebind_on_publish`: pins chosen anew with new weights"
+        partial(RouterCore, rebind_on_publish=True),
+        "variant",
+        "`rebind_on_publish`: pins chosen anew with new weights",
+        needs="publication",
+    ),
+    "ramp": Contender(
+        partial(RouterCore, ramp_s=60.0),
+        "variant",
+        "`ramp_s = 60`: an engine that is fresh or back counts as a quarter for a minute",
+        needs="loss",
     ),
     "idle 1/4": Contender(
         partial(variants.Selection, idle_weight=0.25),
@@ -113,16 +132,28 @@ CONTENDERS: dict[str, Contender] = {
         "strictly sticky, fewest output tokens so far per capacity",
         everywhere=False,
     ),
-    "spill, margin 3": Contender(
-        partial(variants.Spill, margin=3), "variant", "spill from 3 calls more", everywhere=False
+    "ties at random": Contender(
+        variants.RandomTies,
+        "variant",
+        "the default, but only load decides, and chance between equals",
+        everywhere=False,
     ),
-    "spill, margin 5": Contender(
-        partial(variants.Spill, margin=5), "variant", "spill from 5 calls more", everywhere=False
+    "spill, margin 2": Contender(
+        partial(variants.Spill, margin=2), "variant", "spill from 2 calls more", everywhere=False
+    ),
+    "spill, margin 4": Contender(
+        partial(variants.Spill, margin=4), "variant", "spill from 4 calls more", everywhere=False
     ),
     "spill, eager": Contender(
         partial(variants.Spill, ratio=1.25, margin=2),
         "variant",
         "spill from 1.25 x and 2 calls more",
+        everywhere=False,
+    ),
+    "spill, 32k": Contender(
+        partial(variants.Spill, max_context_tokens=32_768),
+        "variant",
+        "spill of contexts up to 32,768 tokens",
         everywhere=False,
     ),
     "spill, any context": Contender(

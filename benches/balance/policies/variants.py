@@ -147,8 +147,8 @@ class Spill(Selection):
         *,
         idle_weight: float = 0.0,
         ratio: float = 2.0,
-        margin: int = 4,
-        max_context_tokens: int = 32_768,
+        margin: int = 3,
+        max_context_tokens: int = 65_536,
         per_minute: int = 60,
     ) -> None:
         super().__init__(capacities, rng, idle_weight=idle_weight)
@@ -195,3 +195,11 @@ class Spill(Selection):
         if now_s - self._minute_s >= _MINUTE_S:
             self._minute_s, self._moved = now_s, 0
         return self._moved < self._per_minute
+
+
+class RandomTies(Spill):
+    """The default, but where loads are equal chance decides, not the sessions and the last grant."""
+
+    def score(self, call: Call, replica: int) -> tuple[float, float, int]:
+        """Smaller is better."""
+        return self.load(call, replica) / self.capacities[replica], self.rng.random(), 0

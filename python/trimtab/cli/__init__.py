@@ -1,36 +1,34 @@
 """The ``trimtab`` command.
 
-Commands are imported when they run, so that ``trimtab --help`` answers at once and a client that installed only
-``trimtab`` has every command that needs no server.
+What it needs is imported after its handlers of signals are set, so that Ctrl-C shows no traceback of an import.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+from typing import TYPE_CHECKING
 
-import click
-
-from trimtab import __version__
-from trimtab.cli.lazy import LazyCommand, LazyGroup
+if TYPE_CHECKING:
+    from types import FrameType
 
 _STDERR = 2
-COMMANDS = (
-    LazyCommand("up", "trimtab.cli.up:command", "Start engines, and serve them behind one address."),
-    LazyCommand("serve", "trimtab.cli.serve:command", "Serve SGLang engines behind one address."),
-    LazyCommand("check", "trimtab.cli.check:command", "Validate a configuration file and show what it means."),
-    LazyCommand("status", "trimtab.cli.status:command", "Show pools, engines and load of a running gateway."),
-    LazyCommand("update", "trimtab.cli.control:update", "Give the engines of a model new weights."),
-    LazyCommand("drain", "trimtab.cli.control:drain", "Take an engine out of routing, and wait until it is idle."),
-    LazyCommand("demo", "trimtab.cli.demo:command", "Balance sessions over simulated engines and watch it."),
-    LazyCommand("sim-engine", "trimtab_manager.sim.cli:command", "Run a simulated SGLang engine."),
-)
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="trimtab")
 def main() -> None:
-    """Load-balancing router for SGLang rollouts: sessions stay put, engines stay evenly loaded."""
+    """The console script."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end_at_once)
     _fill_standard_descriptors()
+    from trimtab.cli.commands import trimtab
+
+    trimtab()
+
+
+def end_at_once(number: int, frame: FrameType | None) -> None:
+    """The handler of a process that has nothing to clean up: it exits with the code of a signal, 130 or 143."""
+    del frame
+    os._exit(128 + number)  # an exception would pass through the import that runs, which may print or swallow it
 
 
 def _fill_standard_descriptors() -> None:

@@ -1,4 +1,4 @@
-"""``trimtab update`` and ``trimtab drain``: what a manager does to engines, asked of its gateway from a shell."""
+"""``trimtab update``, ``drain`` and ``scale``: what a manager does to engines, asked of its gateway from a shell."""
 
 from __future__ import annotations
 
@@ -67,6 +67,21 @@ def drain(*, engine: str | None, undo: bool, **common: Any) -> None:
     """
     body = {} if engine is None else {"engine": engine}
     _run("undrain" if undo else "drain", body, watches=not undo, **common)
+
+
+@click.command("scale")
+@click.argument("replicas", type=click.IntRange(0))
+@click.option("--group", help="The engine group. Default: the model's only one.")
+@_with_common
+def scale(*, replicas: int, group: str | None, **common: Any) -> None:
+    """Have REPLICAS engines of a group.
+
+    All new ones come in, or none; the latest leave first, and finish what they run. One that was given up is started
+    again. Needs a manager ('trimtab up'). With an admin key: TRIMTAB_ADMIN_KEY. Exit code 0: done; 1: not, the message
+    or the rows say why.
+    """
+    body = {"replicas": replicas, **({} if group is None else {"group": group})}
+    _run("scale", body, watches=True, **common)
 
 
 def _run(

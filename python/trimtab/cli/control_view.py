@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from trimtab.cli.fetch import fetch_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 _LOOK_S = 0.25
 _STEPS = ("quiescing", "drained", "updating", "published")
@@ -23,7 +25,7 @@ _COLOURS = {"ok": "green", "skipped": "yellow"}
 
 @contextmanager
 def watching(url: str, role: str, model: str | None, *, key: str | None, is_shown: bool) -> Iterator[None]:
-    """Show how far a model's update is while the block runs; what cannot be seen is left out.
+    """Show how far an update or another change of a model's engines is while the block runs, as far as it can be seen.
 
     Args:
         url: Base URL of the gateway.
@@ -38,16 +40,16 @@ def watching(url: str, role: str, model: str | None, *, key: str | None, is_show
         return
     over = threading.Event()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[running]}"), TimeElapsedColumn())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("asking", total=len(_STEPS), running="")
 
         def look() -> None:
             while not over.wait(_LOOK_S):
-                seen = _phase(url, role, model, key)
+                seen = _seen(url, role, model, key)
                 if seen is not None:
-                    phase, running = seen
-                    done = _STEPS.index(phase) if phase in _STEPS else None
-                    progress.update(bar, description=phase, completed=done, running=f"{running} running")
+                    progress.update(bar, **seen)
 
         looker = threading.Thread(target=look, daemon=True)
         looker.start()
@@ -74,12 +76,24 @@ def print_result(result: dict[str, Any]) -> None:
     )
 
 
-def _phase(url: str, role: str, model: str | None, key: str | None) -> tuple[str, int] | None:
+def _leave(number: int, frame: FrameType | None) -> None:
+    """A signal leaves through the progress bar, which hid the cursor and shows it again."""
+    del frame
+    raise SystemExit(128 + number)
+
+
+def _seen(url: str, role: str, model: str | None, key: str | None) -> dict[str, Any] | None:
+    """How far the model's update is, or which other change of its engines runs; None: neither."""
     try:
         served = fetch_json(url, "/status", key=key)["roles"][role]
     except (click.ClickException, KeyError):
         return None
     found = served["models"].get(model or served["default_model"])
-    if found is None or found["update"] is None:
+    if found is None:
         return None
-    return found["update"]["phase"], found["outstanding"]
+    if (update := found["update"]) is not None:
+        phase = update["phase"]
+        done = _STEPS.index(phase) if phase in _STEPS else None
+        return {"description": phase, "completed": done, "running": f"{found['outstanding']} running"}
+    changing = (found["manager"] or {}).get("changing")
+    return None if changing is None else {"description": changing}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,6 +11,7 @@ import click
 import uvloop
 
 from trimtab import __version__
+from trimtab.cli.stop_signals import StopSignals
 from trimtab.errors import TrimtabError
 from trimtab_gateway import Gateway
 from trimtab_gateway.config.rules import is_loopback
@@ -20,8 +19,6 @@ from trimtab_gateway.descriptors import max_clients, needed, raise_limit
 from trimtab_gateway.log import configure_logging, get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trimtab_gateway import GatewayConfig
 
 logger = get_logger("serve")
@@ -31,11 +28,12 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 def serve(config: GatewayConfig, *, as_json: bool) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when the gateway cannot start."""
-    prepare(config, as_json=as_json)
-    try:
-        uvloop.run(_serve(config, as_json=as_json))
-    except TrimtabError as error:
-        raise click.ClickException(str(error)) from error
+    with StopSignals() as stop:
+        prepare(config, as_json=as_json)
+        try:
+            uvloop.run(_serve(config, stop, as_json=as_json))
+        except TrimtabError as error:
+            raise click.ClickException(str(error)) from error
 
 
 def prepare(config: GatewayConfig, *, as_json: bool, log: TextIO | None = None) -> None:
@@ -54,44 +52,11 @@ def prepare(config: GatewayConfig, *, as_json: bool, log: TextIO | None = None) 
         logger.warning(message, host=config.host)
 
 
-class StopSignals:
-    """SIGINT, SIGTERM and SIGHUP of the running event loop's process: the first asks for an end, the second for haste.
-
-    Args:
-        on_second: Called at each further one.
-    """
-
-    def __init__(self, *, on_second: Callable[[], None]) -> None:
-        self._stop = asyncio.Event()
-        self._on_second = on_second
-        stopping = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
-            stopping.append(signal.SIGHUP)
-        loop = asyncio.get_running_loop()
-        for number in stopping:
-            loop.add_signal_handler(number, self._on_signal, number)
-
-    async def wait(self) -> None:
-        """Returns at the first signal."""
-        await self._stop.wait()
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        if self._stop.is_set():
-            logger.info("ending now: running requests are cut", signal=number.name)
-            self._on_second()
-        else:
-            logger.info("stopping: running requests get a moment to finish", signal=number.name)
-            self._stop.set()
-
-
-async def _serve(config: GatewayConfig, *, as_json: bool) -> None:
+async def _serve(config: GatewayConfig, stop: StopSignals, *, as_json: bool) -> None:
     gateway = Gateway(config)
-    cuts: list[asyncio.Task[None]] = []
-    stop = StopSignals(on_second=lambda: cuts.append(asyncio.create_task(gateway.cut())))
-    async with gateway:
+    async with stop.heard(gateway.cut), gateway:
         _announce(gateway, as_json=as_json)
         await stop.wait()
-    await asyncio.gather(*cuts)
     logger.info("stopped")
 
 

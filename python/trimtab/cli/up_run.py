@@ -17,7 +17,8 @@ import uvloop
 
 from trimtab import __version__
 from trimtab.cli.launchers import launchers_of, log_folder
-from trimtab.cli.serving import StopSignals, prepare
+from trimtab.cli.serving import prepare
+from trimtab.cli.stop_signals import StopSignals
 from trimtab.cli.up_view import Bringup
 from trimtab.errors import TrimtabError
 from trimtab_gateway import Gateway
@@ -37,11 +38,11 @@ logger = get_logger("up")
 
 def up(fleet: FleetSpec, config: GatewayConfig, *, as_json: bool) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. Raises ``click.ClickException`` when something cannot start."""
-    with Bringup(is_shown=not as_json and sys.stderr.isatty()) as bringup:
+    with StopSignals() as stop, Bringup(is_shown=not as_json and sys.stderr.isatty()) as bringup:
         prepare(config, as_json=as_json, log=bringup.log)
         try:
             with log_folder(fleet) as folder:
-                uvloop.run(_Up(fleet, config, folder, bringup, as_json=as_json).run())
+                uvloop.run(_Up(fleet, config, folder, bringup, as_json=as_json).run(stop))
         except TrimtabError as error:
             raise click.ClickException(str(error)) from error
 
@@ -67,19 +68,14 @@ class _Up:
             api_key=config.engine_key,
         )
         self._gateway.manage(self._manager)
-        self._cuts: list[asyncio.Task[None]] = []
 
-    async def run(self) -> None:
-        stop = StopSignals(on_second=self._hurry)
-        try:
-            async with self._manager:
-                async with self._gateway:
-                    self._say("listening", url=self._gateway.url, pid=os.getpid(), engine_logs=str(self._folder))
-                    await self._until(stop)
-                self._bringup.end()
-                logger.info("stopping the engines")
-        finally:
-            await asyncio.gather(*self._cuts)
+    async def run(self, stop: StopSignals) -> None:
+        async with stop.heard(self._hurry), self._manager:
+            async with self._gateway:
+                self._say("listening", url=self._gateway.url, pid=os.getpid(), engine_logs=str(self._folder))
+                await self._until(stop)
+            self._bringup.end()
+            logger.info("stopping the engines")
         logger.info("stopped")
 
     async def _until(self, stop: StopSignals) -> None:
@@ -112,7 +108,6 @@ class _Up:
             return
         logger.info(event, **facts)
 
-    def _hurry(self) -> None:
-        """A second signal: requests are cut and processes killed."""
-        self._cuts.append(asyncio.create_task(self._gateway.cut()))
-        self._cuts.append(asyncio.create_task(self._manager.kill()))
+    async def _hurry(self) -> None:
+        """Requests are cut and processes killed."""
+        await asyncio.gather(self._gateway.cut(), self._manager.kill())

@@ -37,6 +37,7 @@ class PoolSpec:
             ``sessions`` adds half for each idle session.
         spill: An idle session with a short context leaves an engine that is much fuller than the best one.
         rebind_on_publish: A new weight version lets every session choose its engine anew.
+        ramp_s: How long an engine that is fresh or back counts as a quarter of its capacity; None: not at all.
         poison_deaths: Deaths of engines that a request or session may coincide with before it is refused; 0: nothing.
         poison_quarantine_s: How long it is refused after the last of them.
     """
@@ -57,6 +58,7 @@ class PoolSpec:
     load: Literal["outstanding", "plain", "sessions"] = "outstanding"
     spill: bool = True
     rebind_on_publish: bool = False
+    ramp_s: float | None = None
     poison_deaths: int = 2
     poison_quarantine_s: float = 600.0
 
@@ -78,6 +80,8 @@ class PoolSpec:
         check_choice("load", self.load, ("outstanding", "plain", "sessions"))
         check_bool("spill", self.spill)
         check_bool("rebind_on_publish", self.rebind_on_publish)
+        if self.ramp_s is not None:
+            check_seconds("ramp_s", self.ramp_s)
         if self.on_unhealthy == "fail_pool" and self.unhealthy_budget_s is None:
             raise ConfigError(
                 "on_unhealthy", "'fail_pool' is refused: it says what follows unhealthy_budget_s; set that"
@@ -114,6 +118,7 @@ class PoolSpec:
             load=self.load,
             spill=self.spill,
             rebind_on_publish=self.rebind_on_publish,
+            ramp_s=self.ramp_s,
             poison_deaths=self.poison_deaths,
             poison_quarantine_s=self.poison_quarantine_s,
         )

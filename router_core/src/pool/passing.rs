@@ -80,16 +80,13 @@ impl Pool {
         let (patience, now) = (self.patience, self.clock);
         self.next_change = Timestamp::MAX;
         for slot in self.backends.live_slots() {
-            let backend = self.backends.at(slot);
-            let ramp_end = backend.ramp_end;
-            if backend.vitals.next_change(&patience).is_some() {
+            if self.backends.at(slot).vitals.next_change(&patience).is_some() {
                 self.examine(slot, |vitals| vitals.pass_time(&patience, now));
             }
-            if ramp_end > now {
-                self.next_change = self.next_change.min(ramp_end);
-            } else if ramp_end > Timestamp::ZERO {
-                self.backends.at_mut(slot).ramp_end = Timestamp::ZERO;
-                self.refresh(slot);
+            match self.backends.at(slot).ramp_end {
+                Some(end) if end > now => self.next_change = self.next_change.min(end),
+                Some(_) => self.refresh(slot),
+                None => {}
             }
         }
         self.pump();

@@ -22,8 +22,6 @@ impl Pool {
         let (info, health) = (Arc::clone(&backend.info), backend.vitals.health());
         match admission {
             Admission::Added(_) => {
-                self.begin_ramp(slot);
-                self.refresh(slot);
                 self.changed();
                 self.record(EventKind::BackendAdded {
                     backend: Arc::clone(&info),
@@ -74,7 +72,6 @@ impl Pool {
                 let backend = self.backends.at_mut(slot);
                 backend.phase = Phase::Serving;
                 let backend = Arc::clone(&backend.info);
-                self.begin_ramp(slot);
                 self.refresh(slot);
                 self.record(EventKind::BackendResumed { backend });
                 self.changed();

@@ -17,6 +17,7 @@ mod operations;
 mod options;
 mod public_bugs;
 mod public_bugs_balance;
+mod ramp;
 mod senders;
 mod transactions;
 mod trial;

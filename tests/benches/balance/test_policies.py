@@ -180,13 +180,13 @@ def test_spill_moves_a_session_once() -> None:
     """From a crowded engine to an empty one, and not when its context is long, nor back."""
     policy = variants.Spill((1.0, 1.0), random.Random(0), ratio=2.0, margin=3)
     policy.lost(1)
-    made = [call(f"s{number}", prompt=50_000 if number == 1 else 4_000) for number in range(6)]
+    made = [call(f"s{number}", prompt=70_000 if number == 1 else 4_000) for number in range(6)]
     for one in made:
         policy.pick(one, 0.0)
     policy.back(1)
     for one in made[:2]:
         policy.settle(one, 0, 10)
-    assert policy.pick(call("s1", prompt=50_500), 0.0) == 0
+    assert policy.pick(call("s1", prompt=70_500), 0.0) == 0
     again = call("s0")
     assert policy.pick(again, 0.0) == 1
     policy.settle(again, 1, 10)

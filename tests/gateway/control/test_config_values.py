@@ -215,6 +215,7 @@ def test_a_gateway_knob_out_of_its_range_is_refused(key: str, value: Any) -> Non
         ("unhealthy_budget_s", 0),
         ("on_unhealthy", "ignore"),
         ("on_unhealthy", "fail_pool"),
+        ("ramp_s", 0),
     ],
 )
 def test_a_model_knob_out_of_its_range_is_refused(key: str, value: Any) -> None:

@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-import httpx
 import pytest
 
-from tests.manager.fleet.conftest import QUICK, model_spec
-from tests.support.sim_launcher import FAST, SimLauncher
+from tests.support import managed
+from tests.support.sim_launcher import FAST
 from tests.support.waiting import wait_until
-from trimtab.spec import InferenceRoleSpec
-from trimtab_gateway import Gateway, GatewayConfig, ModelConfig, RoleConfig
-from trimtab_manager.fleet import InferenceManager
 from trimtab_manager.sim import running_engine
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@dataclass
-class Served:
-    """A gateway, the manager behind it, and a client."""
-
-    client: httpx.AsyncClient
-    manager: InferenceManager
-    launcher: SimLauncher
-
-    async def model(self, role: str = "rollout") -> dict[str, Any]:
-        """What ``/status`` says of the role's model."""
-        document = (await self.client.get("/status")).json()
-        model: dict[str, Any] = document["roles"][role]["models"]["policy"]
-        return model
-
-    async def standing(self, role: str = "rollout") -> dict[str, tuple[str, str | None]]:
-        """State and reason of every engine, as the manager says."""
-        rows = (await self.model(role))["manager"]["engines"]
-        return {row["engine_id"]: (row["state"], row["reason"]) for row in rows}
-
-    def engines(self, role: str = "rollout") -> list[str]:
-        """Ids of the published engines."""
-        return [engine.id for engine in self.manager.topology(role).models["policy"]]
-
-
-@asynccontextmanager
-async def serving(replicas: int = 1, *, start: bool = True, **options: Any) -> AsyncIterator[Served]:
-    """Roles ``rollout`` and ``genrm`` with one managed model each."""
-    roles = [InferenceRoleSpec(role=name, models=(model_spec(replicas, **options),)) for name in ("rollout", "genrm")]
-    served = tuple(RoleConfig(role.role, (ModelConfig("policy"),)) for role in roles)
-    gateway = Gateway(GatewayConfig(served, port=0, probe_interval_s=0.05))
-    pools = {(role.role, "policy"): gateway.pool(role.role, "policy") for role in roles}
-    launcher = SimLauncher()
-    manager = InferenceManager(roles, pools=pools, launchers={"local": launcher}, settings=QUICK)
-    gateway.manage(manager)
-    async with (
-        manager,
-        gateway,
-        httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as client,
-    ):
-        if start:
-            await manager.activate()
-        yield Served(client, manager, launcher)
+serving = partial(managed.serving, roles=("rollout", "genrm"))
 
 
 async def test_workers_of_a_managed_model_come_and_go_by_its_manager() -> None:

@@ -1,17 +1,19 @@
 """Keys on their way to an engine: never on a command line, where every user of the host reads them, nor in an error.
 
-SGLang takes its keys as flags or from a configuration file (``--config``), not from the environment. So they go into a
-file that only this user can read and that is gone when the server has started. SGLang prints its arguments, keys
-included, into its own log: log files are readable by their owner only, and what is shown of them is redacted.
+SGLang takes its keys as flags or from a configuration file (``--config``), not from the environment, and the file has
+to have a name that ends in ``.yaml``, which no inherited descriptor has. So they go into a file that only this user can
+read. The guard of the process makes it and removes it, when the server has started, or when its manager is gone.
+SGLang prints its arguments, keys included, into its own log: log files are readable by their owner only, and what is
+shown of them is redacted.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +52,24 @@ def redact(text: str, secrets: Mapping[str, str]) -> str:
     return text
 
 
-@contextmanager
-def key_file(request: LaunchRequest) -> Iterator[str | None]:
-    """A file for SGLang's ``--config`` with the request's secrets, while the block runs; None if it has none."""
+@dataclass(frozen=True)
+class KeyFile:
+    """A file that a guard is to make for the time of a start.
+
+    Attributes:
+        path: Where; nothing is there yet.
+        content: What is in it.
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+
+
+def key_file(request: LaunchRequest) -> KeyFile | None:
+    """A file for SGLang's ``--config`` with the request's secrets; None if it has none."""
     secrets = secrets_of(request)
     if not secrets or request.engine != "sglang":
-        yield None
-        return
-    descriptor, name = tempfile.mkstemp(prefix="trimtab-", suffix=".yaml")  # readable by its owner only
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.writelines(f"{flag}: {json.dumps(value)}\n" for flag, value in secrets.items())  # JSON is YAML
-        yield name
-    finally:
-        Path(name).unlink(missing_ok=True)
+        return None
+    lines = (f"{flag}: {json.dumps(value)}\n" for flag, value in secrets.items())  # JSON is YAML
+    path = Path(tempfile.gettempdir(), f"trimtab-{uuid.uuid4().hex}.yaml")
+    return KeyFile(str(path), "".join(lines).encode())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trimtab_manager.launch.command import shown
-from trimtab_manager.launch.local.process import KILL, TERMINATE, WATCH, GuardedProcess
+from trimtab_manager.launch.local.process import KILL, SERVING, TERMINATE, WATCH, GuardedProcess
 from trimtab_manager.launch.parts import any_ended, first_exit
 from trimtab_manager.launch.types import Exit, StopError
 
@@ -72,6 +72,10 @@ class LocalEngine:
             **self._facts,
             "logs": [str(process.log.path) for process in self._processes],
         }
+
+    def serving(self) -> None:
+        """The server is up and has read its keys: their file goes."""
+        self._order(SERVING)
 
     def watch(self) -> None:
         """From now on the end of any named part of the server, such as a scheduler, is the engine's end."""

@@ -13,11 +13,14 @@ manager starts this program, which has one thread and imports next to nothing, a
 * When the engine's first process ends, the rest is killed: a server without its main process serves nobody. Once the
   engine is ready that also holds for its schedulers and the like, whose end a main process may never notice.
 
-It runs as ``python -I -S guard.py MANAGER_PID COMMAND ...`` with stdin = orders, stdout = events, stderr = the
-engine's log, and the environment of the engine. Orders are bytes: ``W`` watches the named processes of a ready engine,
-``T`` sends SIGTERM to the engine's first process (SGLang tells its children itself; a signal to all makes them crash
-first), ``K`` kills all. Events are lines: ``start PID``, ``parts PID NAME ...`` once they are watched, maybe ``lost PID
-NAME``, then ``end STATUS`` with the wait status of the first process. It exits when no process is left.
+* It owns the file with the engine's keys, which outlives neither the start nor the manager.
+
+It runs as ``python -I -S guard.py MANAGER_PID KEY_FILE KEY_BYTES COMMAND ...`` with stdin = what goes into the key file
+(if there is to be one), then orders, stdout = events, stderr = the engine's log, and the environment of the engine.
+Orders are bytes: ``S`` says that the server is up and has read its keys, ``W`` watches the named processes of a ready
+engine, ``T`` sends SIGTERM to the engine's first process (SGLang tells its children itself; a signal to all makes them
+crash first), ``K`` kills all. Events are lines: ``start PID``, ``parts PID NAME ...`` once they are watched, maybe
+``lost PID NAME``, then ``end STATUS`` with the wait status of the first process. It exits when no process is left.
 """
 
 from __future__ import annotations
@@ -108,10 +111,40 @@ def start(command: list[str]) -> int:
         os._exit(127)
 
 
+class KeyFile:
+    """The file with the engine's keys.
+
+    Args:
+        path: Where; empty: the engine has no keys.
+        size: How many bytes of it come on stdin, ahead of the orders.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path = path
+        self._size = size
+
+    def write(self) -> None:
+        """Make it of what comes."""
+        content = b""
+        while len(content) < self._size and (arrived := os.read(0, self._size - len(content))):
+            content += arrived
+        if self._path:
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.write(file, content)
+            os.close(file)
+
+    def forget(self) -> None:
+        """Remove it, if it is there."""
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)  # noqa: PTH108  # no import that is not needed, as above
+
+
 class Guard:
     """The loop of a guard: orders and deaths in, signals and events out."""
 
-    def __init__(self, manager: int, command: list[str]) -> None:
+    def __init__(self, manager: int, keys: KeyFile, command: list[str]) -> None:
+        self._keys = keys
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
@@ -129,6 +162,7 @@ class Guard:
         self._watch_manager(manager)
         self._engine: int | None = None
         if not self._killing:
+            keys.write()
             self._engine = start(command)
             self._tell(f"start {self._engine}")
 
@@ -138,6 +172,7 @@ class Guard:
         while self._reap():
             wait_ms = None  # the end of a child is a signal, which is a byte in a pipe
             if self._killing:
+                self._keys.forget()
                 for pid in descendants(os.getpid()):
                     kill(pid, signal.SIGKILL)
                 wait_ms = round_ms
@@ -169,7 +204,9 @@ class Guard:
             self._on_lost(*self._named[file])
 
     def _obey(self, order: int) -> None:
-        if order == ord("W") and not self._killing:
+        if order == ord("S"):
+            self._keys.forget()
+        elif order == ord("W") and not self._killing:
             self._watch_named()
         elif order == ord("T") and self._engine is not None:
             self._unwatch_named()  # in an orderly end they go first
@@ -229,4 +266,8 @@ class Guard:
 
 
 if __name__ == "__main__":
-    Guard(int(sys.argv[1]), sys.argv[2:]).run()
+    key_file = KeyFile(sys.argv[2], int(sys.argv[3]))
+    try:
+        Guard(int(sys.argv[1]), key_file, sys.argv[4:]).run()
+    finally:
+        key_file.forget()

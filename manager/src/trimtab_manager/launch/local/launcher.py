@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab_manager.launch.addresses import advertised_address, is_wildcard, url_of
-from trimtab_manager.launch.command import SIM_KEY_VARIABLE, Place, server_command, shown
+from trimtab_manager.launch.command import Place
 from trimtab_manager.launch.diagnosis import EVIDENCE_LINES, Failure
-from trimtab_manager.launch.environment import child_environment
-from trimtab_manager.launch.gpus import GpuBinding, bind_gpus, node_gpus
-from trimtab_manager.launch.keys import flag_name, key_file, secrets_of
+from trimtab_manager.launch.gpus import bind_gpus, node_gpus
+from trimtab_manager.launch.keys import flag_name
 from trimtab_manager.launch.local.engine import LocalEngine
 from trimtab_manager.launch.local.gpu_pool import GpuPool
 from trimtab_manager.launch.local.guard import descendants
 from trimtab_manager.launch.local.leftovers import Leftovers
-from trimtab_manager.launch.local.logs import LogFile, log_path
-from trimtab_manager.launch.local.orphans import marks, owners
+from trimtab_manager.launch.local.orphans import owners
 from trimtab_manager.launch.local.ports import PORTS, PortAllocator, PortBlock
 from trimtab_manager.launch.local.process import GuardedProcess
+from trimtab_manager.launch.local.start import start_process
 from trimtab_manager.launch.startup import PROGRESS_INTERVAL_S, NotReady, log_progress, wait_ready
 from trimtab_manager.launch.types import Exit, LaunchError, LaunchRequest, ProgressListener
 
@@ -109,16 +108,16 @@ class LocalLauncher:
         failure: Failure | None = None
         ends_s = time.monotonic() + request.deadline_s
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            with key_file(request) as keys:
-                async with self._starting:
-                    blocks = await self._allocate(request.nodes)
-                    engine = self._start(request, blocks, keys)
-                try:
-                    failure = await self._wait(engine, request, blocks, ends_s - time.monotonic())
-                except BaseException:
-                    await engine.stop(0)
-                    raise
+            async with self._starting:
+                blocks = await self._allocate(request.nodes)
+                engine = self._start(request, blocks)
+            try:
+                failure = await self._wait(engine, request, blocks, ends_s - time.monotonic())
+            except BaseException:
+                await engine.stop(0)
+                raise
             if failure is None:
+                engine.serving()
                 if not any(flag_name(name) in SURVIVES_PARTS for name in request.server_args):
                     engine.watch()
                 return engine
@@ -155,7 +154,7 @@ class LocalLauncher:
             gpus_taken=self._gpus.taken(),
         )
 
-    def _start(self, request: LaunchRequest, blocks: Sequence[PortBlock], keys: str | None) -> LocalEngine:
+    def _start(self, request: LaunchRequest, blocks: Sequence[PortBlock]) -> LocalEngine:
         """Start the processes; whatever was taken is given back if one cannot be started."""
         name = f"{request.engine_id}#{request.generation}"
         with ExitStack() as undo:
@@ -166,27 +165,29 @@ class LocalLauncher:
             gpus, taken = self._assign(request)
             undo.callback(self._gpus.give_back, taken)
             bindings = [bind_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), each) for each in gpus]
-            places = [
-                Place(
+            processes: list[GuardedProcess] = []
+            for node, (block, binding) in enumerate(zip(blocks, bindings, strict=True)):
+                place = Place(
                     host=self._bind,
                     ports=block.ports,
                     node=node,
                     rendezvous="127.0.0.1" if request.nodes > 1 or is_wildcard(self._bind) else None,
                     rendezvous_port=blocks[0].ports[2],
-                    base_gpu=bindings[node].base,
-                    key_file=keys,
+                    base_gpu=binding.base,
                 )
-                for node, block in enumerate(blocks)
-            ]
-            commands = [server_command(request, place, python=self._python) for place in places]
-            processes: list[GuardedProcess] = []
-            for node, (command, binding) in enumerate(zip(commands, bindings, strict=True)):
-                blocks[node].hand_over()
-                try:
-                    processes.append(self._process(request, node, command, binding))
-                except OSError as error:
-                    raise LaunchError(f"{name}: cannot start {shown(command)}: {error}") from error
-                undo.callback(processes[-1].abandon)
+                process = start_process(
+                    request,
+                    place,
+                    block,
+                    run_id=self._run_id,
+                    python=self._python,
+                    log_folder=self._log_folder,
+                    inherited=os.environ,
+                    gpus=binding.environment,
+                    direct=(self._advertised,),
+                )
+                processes.append(process)
+                undo.callback(process.abandon)
             release = undo.pop_all()
         facts = {
             "ports": [str(block) for block in blocks],
@@ -202,27 +203,6 @@ class LocalLauncher:
         )
         self._engines.add(engine)
         return engine
-
-    def _process(
-        self, request: LaunchRequest, node: int, command: tuple[str, ...], binding: GpuBinding
-    ) -> GuardedProcess:
-        several = request.nodes > 1
-        made = marks(self._run_id, f"{request.engine_id}#{request.generation}")
-        extra = {**made, **binding.environment}
-        if request.engine == "sim" and request.api_key is not None:
-            extra[SIM_KEY_VARIABLE] = request.api_key
-        path = log_path(self._log_folder, request.engine_id, request.generation, node if several else None)
-        logs = LogFile(path, secrets_of(request), shown(command))
-        try:
-            return GuardedProcess(
-                f"node {node}" if several else "main",
-                command,
-                environment=child_environment(os.environ, request.env_vars, extra, direct=(self._advertised,)),
-                marks=made,
-                log=logs,
-            )
-        finally:
-            logs.close()
 
     async def _wait(
         self, engine: LocalEngine, request: LaunchRequest, blocks: Sequence[PortBlock], deadline_s: float

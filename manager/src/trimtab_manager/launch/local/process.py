@@ -12,11 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from trimtab_manager.launch.diagnosis import EVIDENCE_LINES
+from trimtab_manager.launch.keys import KeyFile
 from trimtab_manager.launch.local.logs import LogFile
 from trimtab_manager.launch.local.orphans import kill_marked
 from trimtab_manager.launch.types import Exit
 
 _GUARD = Path(__file__).with_name("guard.py")
+SERVING = b"S"
 WATCH = b"W"
 TERMINATE = b"T"
 KILL = b"K"
@@ -31,6 +33,7 @@ class GuardedProcess:
         environment: Its whole environment.
         marks: The part of that by which leftovers are found if the guard itself is killed.
         log: Where it writes.
+        keys: The file with its keys, which is there until it is told to be ``SERVING``.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class GuardedProcess:
         environment: Mapping[str, str],
         marks: Mapping[str, str],
         log: LogFile,
+        keys: KeyFile | None = None,
     ) -> None:
         self.what = what
         self.command = tuple(command)
@@ -54,12 +58,14 @@ class GuardedProcess:
         self.gone = asyncio.Event()
         """No process is left, and the guard is collected."""
         self._marks = marks
+        self._keys = keys or KeyFile("", b"")
         self._loop = asyncio.get_running_loop()
         self._unread = b""
         self._reaped = False
+        told = (self._keys.path, str(len(self._keys.content)))
         # No code runs between fork and exec of this process, which may have threads: -I and -S keep the guard small.
         self._guard = subprocess.Popen(  # noqa: S603  # no shell; the command is the operator's own
-            [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *told, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log.file,
@@ -73,10 +79,11 @@ class GuardedProcess:
         self._orders = self._guard.stdin
         self._events = self._guard.stdout
         os.set_blocking(self._events.fileno(), False)
+        self.order(self._keys.content)
         self._loop.add_reader(self._events.fileno(), self._read)
 
     def order(self, order: bytes) -> None:
-        """``WATCH`` the parts of a ready engine, ``TERMINATE`` its first process, or ``KILL`` all."""
+        """It is ``SERVING``, ``WATCH`` its parts, ``TERMINATE`` its first process, or ``KILL`` all."""
         if not self._orders.closed:
             with suppress(BrokenPipeError):
                 self._orders.write(order)
@@ -131,6 +138,8 @@ class GuardedProcess:
         if self._reaped:
             self.gone.set()
             return
+        if self._keys.path:
+            Path(self._keys.path).unlink(missing_ok=True)
         # Somebody killed the guard. The engine's first process goes with it; others have to be looked for.
         evidence = f"its guard (pid {self._guard.pid}) ended with {code}\n{self.log.tail(EVIDENCE_LINES - 1)}"
         self._set_exit(Exit(self.what, pid=self.pid, evidence=evidence))

@@ -9,22 +9,18 @@ import asyncio
 import os
 import socket
 import sys
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 
 from trimtab_manager.launch.addresses import advertised_address, url_of
-from trimtab_manager.launch.command import SIM_KEY_VARIABLE, Place, server_command, shown
-from trimtab_manager.launch.environment import child_environment
+from trimtab_manager.launch.command import Place, shown
 from trimtab_manager.launch.gpus import VARIABLE, Gpu, bind_gpus
-from trimtab_manager.launch.keys import key_file, secrets_of
 from trimtab_manager.launch.local.engine import LocalEngine
-from trimtab_manager.launch.local.logs import LogFile, log_path
-from trimtab_manager.launch.local.orphans import marks
 from trimtab_manager.launch.local.ports import PortAllocator, PortBlock
 from trimtab_manager.launch.local.process import GuardedProcess
+from trimtab_manager.launch.local.start import start_process
 from trimtab_manager.launch.ray.environment import node_environment
 from trimtab_manager.launch.types import Exit, LaunchRequest
 
@@ -104,7 +100,6 @@ class EngineNode:
         self._run_id = run_id
         self._ports = PortAllocator(within=ports)
         self._block: PortBlock | None = None
-        self._keys = ExitStack()
         self._engine: LocalEngine | None = None
         self._process: GuardedProcess | None = None
         self._facts: NodeFacts | None = None
@@ -132,7 +127,6 @@ class EngineNode:
         assert self._block is not None, "ports are reserved before a start"  # noqa: S101
         assert self._facts is not None, "an actor is asked where it is first"  # noqa: S101
         block, request, inherited = self._block, order.request, node_environment()
-        several = request.nodes > 1
         binding = bind_gpus(inherited.get(VARIABLE), order.gpus)
         place = Place(
             host=order.bind,
@@ -141,27 +135,18 @@ class EngineNode:
             rendezvous=order.rendezvous[0] if order.rendezvous else self._facts.address,
             rendezvous_port=order.rendezvous[1] if order.rendezvous else None,
             base_gpu=binding.base,
-            key_file=self._keys.enter_context(key_file(request)),
         )
-        command = server_command(request, place, python=order.python or sys.executable)
-        made = marks(self._run_id, order.name)
-        extra = {**made, **binding.environment}
-        if request.engine == "sim" and request.api_key is not None:
-            extra[SIM_KEY_VARIABLE] = request.api_key
-        path = log_path(order.log_folder, request.engine_id, request.generation, order.rank if several else None)
-        log = LogFile(path, secrets_of(request), shown(command))
-        direct = (self._facts.advertised, self._facts.address)
-        try:
-            block.hand_over()
-            self._process = GuardedProcess(
-                f"node {order.rank}" if several else "main",
-                command,
-                environment=child_environment(inherited, request.env_vars, extra, direct=direct),
-                marks=made,
-                log=log,
-            )
-        finally:
-            log.close()
+        self._process = start_process(
+            request,
+            place,
+            block,
+            run_id=self._run_id,
+            python=order.python or sys.executable,
+            log_folder=order.log_folder,
+            inherited=inherited,
+            gpus=binding.environment,
+            direct=(self._facts.advertised, self._facts.address),
+        )
         self._engine = LocalEngine(
             order.name,
             url_of(self._facts.advertised, block.base),
@@ -170,11 +155,12 @@ class EngineNode:
             facts={},
             on_gone=self._on_gone,
         )
-        return shown(command), str(path)
+        return shown(self._process.command), str(self._process.log.path)
 
     async def serving(self) -> None:
         """The server is up and has read its keys: their file goes."""
-        self._keys.close()
+        if self._engine is not None:
+            self._engine.serving()
 
     async def watch(self, wait_s: float) -> Report:
         """How the process is, at the latest in ``wait_s`` seconds; at once when it ended."""
@@ -192,7 +178,6 @@ class EngineNode:
         self._on_gone()
 
     def _on_gone(self) -> None:
-        self._keys.close()
         if self._block is not None:
             self._block.release()
             self._block = None
