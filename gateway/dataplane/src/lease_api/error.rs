@@ -30,11 +30,13 @@ pub(super) enum Problem {
     MethodNotAllowed,
     UnknownPool,
     RouterRestarted,
+    /// A manager alone does that to this pool.
+    Managed,
 }
 
 impl Problem {
     #[cfg(test)]
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Malformed,
         Self::Unprocessable,
         Self::BodyTooLarge,
@@ -44,6 +46,7 @@ impl Problem {
         Self::MethodNotAllowed,
         Self::UnknownPool,
         Self::RouterRestarted,
+        Self::Managed,
     ];
 
     pub(super) const fn code(self) -> &'static str {
@@ -56,6 +59,7 @@ impl Problem {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::UnknownPool => "unknown_pool",
             Self::RouterRestarted => "router_restarted",
+            Self::Managed => "managed",
         }
     }
 
@@ -68,7 +72,7 @@ impl Problem {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::UnknownPool => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::RouterRestarted => StatusCode::CONFLICT,
+            Self::RouterRestarted | Self::Managed => StatusCode::CONFLICT,
         }
     }
 }

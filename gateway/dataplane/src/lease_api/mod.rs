@@ -14,6 +14,7 @@ mod error;
 mod fence;
 mod input;
 mod leases;
+mod managed;
 mod memory;
 mod openapi;
 mod owners;
@@ -194,6 +195,7 @@ async fn serve<'a>(
         Refusal::new(Problem::UnknownPool, message)
     })?;
     *found = Some(pool);
+    managed::check(pool, &call)?;
     let context = Context { api, pool };
     let input = input::Input::read(api, body).await?;
     let answer = match call {
