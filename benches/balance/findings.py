@@ -83,8 +83,8 @@ what is cold here is a cache, and an engine that compiles its kernels with its f
 **Where a peer does better.** Where memory is short on every engine (saturated), smg's cache-aware policy has durations
 {versus_off("cache-aware, smg", "saturated")} against routing off, trimtab {versus_off(TRIMTAB, "saturated")}; its
 makespan is {say.against("cache-aware, smg", TRIMTAB, makespan, "saturated")} of trimtab's. It puts the samples of a
-task id together, whose prompts then lie in memory once; without a prompt in common about half of the difference is left.
-trimtab does not know which sessions share a prompt."""
+task id together, whose prompts then lie in memory once; without a prompt in common about half of the difference is
+left. trimtab does not know which sessions share a prompt."""
     return "\n\n".join(
         textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
         for paragraph in text.split("\n\n")

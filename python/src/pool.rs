@@ -99,6 +99,8 @@ impl Pool {
                 .transpose()?,
             // Session keys come from clients: an unpredictable seed keeps them from piling up in one bucket.
             hash_seed: RandomState::new().hash_one(0_u8),
+            // Whoever outlived an earlier router may still settle its leases, and must not hit one of this.
+            lease_seed: RandomState::new().hash_one(0_u8),
             start: if await_version {
                 Start::AwaitVersion
             } else {

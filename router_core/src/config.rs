@@ -110,6 +110,9 @@ pub struct PoolConfig {
     pub suspect_decay: Duration,
     /// Seed of the hash tables: an argument, so that runs can be repeated. Default: 0.
     pub hash_seed: u64,
+    /// Marks the ids of leases, so that one of another router process names no lease here: an argument, so that runs can
+    /// be repeated. Default: 0.
+    pub lease_seed: u64,
     /// What the pool does before its first version.
     pub start: Start,
     /// What becomes of the leases of an earlier router process.
@@ -166,6 +169,7 @@ impl Default for PoolConfig {
             down_after: 3,
             suspect_decay: Duration::from_secs(10),
             hash_seed: 0,
+            lease_seed: 0,
             start: Start::default(),
             recovery: Recovery::default(),
             on_ambiguous: OnAmbiguous::default(),

@@ -1,7 +1,8 @@
 //! Leases: the right to run one execution on one backend, settled exactly once.
 //!
 //! The ledger is a slab: opening and settling a lease is O(1) and allocates only when more leases are open than ever
-//! before. A [`LeaseId`] carries the slot's generation, so an id that was settled never names a later lease.
+//! before. A [`LeaseId`] carries the slot's generation, so an id that was settled never names a later lease; nor does one
+//! of another pool or another router process, as a mark of the ledger's own lies over it.
 //!
 //! A lease of a sender leaves a *tombstone* when it is settled, so that repeated messages get the answer of the first,
 //! until the sender says that it knows. A lease without a sender leaves nothing.
@@ -22,12 +23,38 @@ pub(crate) use ledger::{Entry, Lease, Ledger, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
-impl LeaseId {
-    fn from_handle(handle: Handle) -> Self {
-        let number = u64::from(handle.generation) << 32 | u64::from(handle.index);
-        Self(NonZeroU64::new(number).expect("generations begin at 1"))
+/// Lies over the ids of one ledger: under another mark they name slots that do not exist or generations that never were,
+/// but for one chance in 2^63 for each lease that is open.
+#[derive(Clone, Copy, Debug)]
+struct Mark(u64);
+
+impl Mark {
+    /// No slot has so high an index, so no marked handle is 0.
+    const BEYOND_INDEXES: u64 = 1 << 31;
+
+    const fn new(seed: u64) -> Self {
+        Self(seed | Self::BEYOND_INDEXES)
     }
 
+    fn id(self, handle: Handle) -> LeaseId {
+        let number = u64::from(handle.generation) << 32 | u64::from(handle.index);
+        LeaseId(NonZeroU64::new(number ^ self.0).expect("a pool has fewer than 2^31 open leases"))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "takes the number apart into its two halves"
+    )]
+    const fn handle(self, id: LeaseId) -> Handle {
+        let number = id.0.get() ^ self.0;
+        Handle {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}
+
+impl LeaseId {
     /// The 16 hexadecimal digits that name it outside, as [`fmt::Display`] writes them.
     #[must_use]
     pub fn to_hex(self) -> [u8; 16] {
@@ -36,17 +63,6 @@ impl LeaseId {
             let nibble = bytes[digit / 2] >> (4 * (1 - digit % 2)) & 0xf;
             b"0123456789abcdef"[usize::from(nibble)]
         })
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "takes the number apart into its two halves"
-    )]
-    const fn handle(self) -> Handle {
-        Handle {
-            index: self.0.get() as u32,
-            generation: (self.0.get() >> 32) as u32,
-        }
     }
 }
 

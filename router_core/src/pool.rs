@@ -193,7 +193,7 @@ impl Pool {
             backends: Membership::new(config.hash_seed),
             tournament: Tournament::new(),
             sessions: SessionTable::new(config.session_ttl, config.session_cap, config.hash_seed),
-            leases: Ledger::default(),
+            leases: Ledger::new(config.lease_seed),
             owners: Owners::new(),
             senders: Senders::new(config.hash_seed),
             waiters: Waiters::default(),

@@ -81,6 +81,16 @@ async def test_messages_become_one_text(judge: Callable[..., Awaitable[Judge]], 
     assert (statistics.outcomes["completed"], statistics.output_tokens, statistics.sessions) == (1, 3, 1)
 
 
+async def test_a_chat_completion_says_that_it_is_json(judge: Callable[..., Awaitable[Judge]], lab: Lab) -> None:
+    """The body is the adapter's, and so is what is said of it, whatever the client's ``Connection`` names."""
+    engine = await lab.engine(one(completion()))
+    _, client = await judge(engine, adapter="genrm")
+    headers = {"connection": "content-type", "content-type": "text/plain"}
+    answer = await client.post("/generate", content=json.dumps({"messages": MESSAGES}), headers=headers)
+    assert answer.json() == {"response": "Judgement: 1"}
+    assert engine.requests[0].head.get("content-type") == "application/json"
+
+
 async def test_a_raw_body_passes_untouched(judge: Callable[..., Awaitable[Judge]], lab: Lab) -> None:
     """``text`` and ``input_ids`` are SGLang's own, and so is the answer."""
     engine = await lab.engine(one())

@@ -48,6 +48,32 @@ async def test_hop_by_hop_response_headers_stop_here(lab: Lab) -> None:
     assert "x-named" not in (answer.head.get("connection") or "").lower()
 
 
+@pytest.mark.parametrize("own", [[], [("Authorization", "Bearer own")]])
+async def test_a_client_cannot_name_away_what_an_engine_needs(lab: Lab, own: list[tuple[str, str]]) -> None:
+    """What ``Connection`` names is the client's; the engines' key, address and length are added after it left."""
+    engine = await lab.engine(one())
+    gateway = await lab.gateway(engine, engine_key="k1")
+    named = ("Connection", "authorization, Host, content-length, x-trimtab-session, close")
+    answer = await gateway.post("/generate", b"{}", [named, *own, ("x-trimtab-session", "s")])
+    assert (answer.status, answer.head.get("x-trimtab-session")) == (200, "s")
+    (record,) = engine.requests
+    assert record.head.get("authorization") == "Bearer k1"
+    assert record.head.get("host") == engine.authority
+    assert int(record.head.get("content-length") or 0) == len(record.body or b"")
+
+
+async def test_an_engine_cannot_name_away_what_an_answer_says(lab: Lab) -> None:
+    """The same on the way back."""
+    named = ("Connection", "x-trimtab-backend, x-trimtab-lease, x-trimtab-session, content-length")
+    engine = await lab.engine(one(b"{}", headers=[("Content-Type", "application/json"), named]))
+    gateway = await lab.gateway(engine)
+    answer = await gateway.post("/generate", b"{}", [("x-trimtab-session", "s")])
+    assert answer.head.get("x-trimtab-backend") == engine.authority
+    assert answer.head.get("x-trimtab-session") == "s"
+    assert answer.head.get("x-trimtab-lease")
+    assert answer.body == b"{}"
+
+
 async def test_credentials_and_tracing_pass_and_the_host_is_the_engine(lab: Lab) -> None:
     """Authorization, cookies, user agent and traceparent are the client's; Host names the engine."""
     engine = await lab.engine(one())
@@ -67,11 +93,11 @@ async def test_credentials_and_tracing_pass_and_the_host_is_the_engine(lab: Lab)
 
 
 async def test_nothing_is_invented_for_the_engine(lab: Lab) -> None:
-    """A bare request arrives bare: host, framing, nothing else."""
+    """A bare request arrives bare: host, framing, the gateway's name, nothing else."""
     engine = await lab.engine(one())
     gateway = await lab.gateway(engine)
     await gateway.post("/generate")
-    assert set(engine.requests[0].head.names) <= {"host", "content-length", "connection", "accept"}
+    assert set(engine.requests[0].head.names) <= {"host", "content-length", "connection", "accept", "via"}
 
 
 async def test_our_request_headers_do_not_leave(lab: Lab) -> None:

@@ -168,3 +168,12 @@ async def test_a_model_behind_a_router(lab: Lab) -> None:
     await gateway.post("/generate", b"{}", [("x-trimtab-session", "s1"), ("x-smg-routing-key", "own")])
     assert router.requests[1].head.get("x-smg-routing-key") == "own"
     assert gateway.outcomes() == {"completed": 2}
+
+
+async def test_a_client_cannot_name_away_the_session_of_a_router(lab: Lab) -> None:
+    """``Connection`` takes away the client's own key only; the router still learns whose turn it is."""
+    router = await lab.engine(one())
+    gateway = await lab.gateway(router, role_options={"router_urls": {"tiny": f"http://{router.authority}"}})
+    named = [("Connection", "x-smg-routing-key"), ("x-smg-routing-key", "own"), ("x-trimtab-session", "s1")]
+    assert (await gateway.post("/generate", b"{}", named)).status == 200
+    assert router.requests[0].head.get("x-smg-routing-key") == "s1"

@@ -14,6 +14,9 @@ from tests.support.waiting import settled, wait_until
 from trimtab_gateway import GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.engine import Exchange
     from tests.support.lab import Lab
 
 
@@ -140,6 +143,46 @@ async def test_a_client_that_sends_too_slowly_has_its_time_too(lab: Lab, path: s
     assert refused["retryable"] is True
     assert engine.requests == []
     assert gateway.outcomes() == {}
+
+
+HALF = b"POST %b HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n{"
+
+
+@pytest.mark.parametrize("path", ["/workers", "/v1/router/pools/rollout/tiny/leases"])
+async def test_half_a_body_is_408_where_no_engine_is_asked(lab: Lab, tmp_path: Path, path: str) -> None:
+    """The control app and the lease API wait for a body as long as engines do; then its client is told, and cut off."""
+    control = await lab.engine(one(), unix=tmp_path / "control.sock")
+    gateway = await lab.gateway(control_socket=str(control.unix), total_timeout_s=0.2)
+    client = await lab.client(gateway)
+    await client.send(HALF % path.encode())
+    answer = await client.response()
+    refused = error(answer, 408, "request_timeout")
+    assert refused["retryable"] is True
+    assert "total_timeout_s" in refused["message"]
+    assert answer.head.get("connection") == "close"
+    assert await client.rest() == b""
+    await wait_until(lambda: control.disconnects == len(control.requests), "the app is not left waiting")
+    await wait_until(lambda: gateway.plane.statistics()["connections"] == 0, "the client is cut off")
+
+
+async def test_the_control_app_has_all_the_time_it_wants(lab: Lab, tmp_path: Path) -> None:
+    """The limit is that of the body: an update of weights whose request was read takes longer than a generation."""
+    gate = Gate()
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.read_body()
+        await gate.passed()
+        await exchange.answer(b"{}")
+
+    control = await lab.engine(slow, unix=tmp_path / "control.sock")
+    gateway = await lab.gateway(control_socket=str(control.unix), total_timeout_s=0.2)
+    patient, late = await lab.client(gateway), await lab.client(gateway)
+    await patient.send(HALF % b"/rollout/pause" + b" " * 99)
+    await wait_until(lambda: control.requests and control.requests[0].body is not None, "the app has the body")
+    await late.send(HALF % b"/rollout/pause")
+    error(await late.response(), 408, "request_timeout")
+    gate.open()
+    assert (await patient.response()).status == 200
 
 
 async def test_a_fast_answer_leaves_no_deadline_behind(lab: Lab) -> None:

@@ -167,11 +167,13 @@ async def test_b16_response_bytes_status_and_headers_arrive_unchanged(
 @one_gateway_for_all
 @given(headers=st.lists(st.tuples(token, value), max_size=5))
 async def test_b16_request_headers_arrive_unchanged(lab: Lab, headers: list[Header]) -> None:
-    """Random end-to-end headers reach the engine, duplicates included."""
+    """Random end-to-end headers reach the engine, duplicates included; the gateway adds its name to the hops."""
     engine, client = await lab.shared_gateway(echo())
     headers = [pair for pair in headers if not pair[0].startswith(("x-trimtab", "x-session"))]
     await client("/generate", b'{"rid":"r"}', headers)
-    assert kept(engine.requests[-1].head.headers) == kept(headers)
+    own = ("via", engine.requests[-1].head.all("via")[-1])
+    assert own[1].startswith("1.1 trimtab-")
+    assert kept(engine.requests[-1].head.headers) == kept([*headers, own])
 
 
 @pytest.mark.parametrize("query", ["", "?a=1&b=%20%C3%A9", "?", "?x=a/b?c"])

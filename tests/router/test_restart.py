@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 
 import trimtab
@@ -126,6 +127,27 @@ def test_held_leases_of_threads_are_adopted(restarting: RestartingRouter) -> Non
         assert sender.held == 0
     assert restarting.pool.statistics().outcomes["completed"] == 8
     assert restarting.pool.statistics().outstanding == 0
+
+
+def settle(url: str, lease: str) -> int:
+    """Settle a lease without saying of which start of the router it is; the status of the answer."""
+    target = f"{url}/v1/router/pools/rollout/default/leases/{lease}/settle"
+    body = {"outcome": "completed"}
+    return httpx.post(target, json=body, headers={"authorization": f"Bearer {KEY}"}, trust_env=False).status_code
+
+
+def test_a_settlement_of_another_start_settles_nothing(restarting: RestartingRouter) -> None:
+    """Not every sender names the start it means: its late settlement ends no lease of the next one."""
+    with SyncRouterClient(restarting.url, sender="r/0", owner="train", key=KEY, retry=FAST) as api:
+        with api.lease("s") as lease:
+            old = lease.id
+        restarting.restart()
+        restarting.publish(1)
+        with api.lease("s") as lease:
+            assert settle(restarting.url, old) == 404
+            assert restarting.pool.statistics().outstanding == 1
+            assert settle(restarting.url, lease.id) == 200
+    assert restarting.pool.statistics().outcomes["completed"] == 1
 
 
 async def test_numbers_go_on(restarting: RestartingRouter) -> None:

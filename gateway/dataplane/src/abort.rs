@@ -6,7 +6,7 @@ use crate::plane::Plane;
 use crate::request_id::AbortIds;
 use crate::shared::{LeaseGuard, SharedPool};
 use crate::stats::add;
-use crate::upstream::{NoAnswer, Upstream};
+use crate::upstream::{Caller, NoAnswer, Upstream};
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use router_core::lease::{Outcome, Settlement};
@@ -94,7 +94,7 @@ impl Abort {
             id.clone(),
             Bytes::from_static(b"}"),
         ]);
-        tell(&self.upstream, body, self.authorization.as_ref()).await
+        tell(&self.upstream, body, Caller::with_key(self.authorization.as_ref())).await
     }
 }
 
@@ -108,14 +108,10 @@ pub(crate) fn unasked(pool: &SharedPool) -> Outcome {
 }
 
 /// Sends one abort; again while this machine is too short of descriptors to ask at all. The caller sets the deadline.
-pub(crate) async fn tell(
-    upstream: &Upstream,
-    body: Outgoing,
-    authorization: Option<&HeaderValue>,
-) -> Result<StatusCode, NoAnswer> {
+pub(crate) async fn tell(upstream: &Upstream, body: Outgoing, caller: Caller<'_>) -> Result<StatusCode, NoAnswer> {
     loop {
         let answer = upstream
-            .call(Method::POST, "/abort_request", body.clone(), authorization)
+            .call(Method::POST, "/abort_request", body.clone(), caller)
             .await;
         if answer != Err(NoAnswer::NotAsked) {
             return answer;

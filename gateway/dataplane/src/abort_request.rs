@@ -17,7 +17,7 @@ use crate::json::push_string;
 use crate::plane::{Plane, Role};
 use crate::request_id::is_safe_in_an_abort;
 use crate::stats::add;
-use crate::upstream::{NoAnswer, Upstream};
+use crate::upstream::{Caller, NoAnswer, Upstream};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -27,7 +27,6 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// The largest body; one with an id in it has a thousandth of it.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -44,21 +43,18 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
     let (mut parts, body) = request.into_parts();
+    plane.via.check(&parts.headers)?;
     plane.access.check_client(&parts.headers).map_err(Failure::denied)?;
-    let until = plane
-        .config
-        .timeouts
-        .total
-        .and_then(|total| Instant::now().checked_add(total));
-    let body = before(until, read(body)).await;
+    let body = before(plane.config.timeouts.deadline(), read(body)).await;
     match target(&body.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?)? {
-        Target::One(id) => abort_one(plane, role, &id).await,
+        Target::One(id) => abort_one(plane, role, &id, &parts.headers).await,
         Target::All => {
             plane
                 .access
                 .check_admin(&parts.headers, Origin::Listener)
                 .map_err(Failure::denied)?;
             plane.access.strip(&mut parts.headers);
+            headers::strip_for_engine(&mut parts.headers);
             abort_all(plane, role, &parts.headers).await
         }
     }
@@ -120,7 +116,7 @@ fn target(body: &[u8]) -> Result<Target, Failure> {
     )))
 }
 
-async fn abort_one(plane: &Plane, role: &Role, id: &str) -> Result<Response<Answer>, Failure> {
+async fn abort_one(plane: &Plane, role: &Role, id: &str, headers: &HeaderMap) -> Result<Response<Answer>, Failure> {
     let executions = match plane.in_flight.find(&role.name, id) {
         Found::Running(executions) => executions,
         Found::Ended => return Ok(reply(&json!({"status": "finished", "rid": id}))),
@@ -136,9 +132,10 @@ async fn abort_one(plane: &Plane, role: &Role, id: &str) -> Result<Response<Answ
     for execution in &executions {
         owners.push(owner(plane, execution, id)?);
     }
-    let calls = owners
-        .iter()
-        .map(|place| tell(plane, &place.upstream, id_body(id), place.authorization.as_ref()));
+    let calls = owners.iter().map(|place| {
+        let caller = Caller::with_key(place.authorization.as_ref()).asked_by(headers);
+        tell(plane, &place.upstream, id_body(id), caller)
+    });
     for (place, result) in owners.iter().zip(join_all(calls).await) {
         if result.status != "aborted" {
             let message = format!("{} {}; send the abort again", place.upstream.describe(), result.what());
@@ -192,9 +189,10 @@ async fn abort_all(plane: &Plane, role: &Role, headers: &HeaderMap) -> Result<Re
             }
         }
     }
+    let caller = Caller::with_key(authorization).asked_by(headers);
     let calls = engines
         .iter()
-        .map(|(_, upstream)| tell(plane, upstream, all_body(), authorization));
+        .map(|(_, upstream)| tell(plane, upstream, all_body(), caller));
     let results = join_all(calls).await;
     let all = results.iter().all(|result| result.status == "aborted");
     let views = engines.iter().zip(&results).map(|((model, upstream), result)| {
@@ -228,9 +226,9 @@ impl Told {
     }
 }
 
-async fn tell(plane: &Plane, upstream: &Upstream, body: Outgoing, authorization: Option<&HeaderValue>) -> Told {
+async fn tell(plane: &Plane, upstream: &Upstream, body: Outgoing, caller: Caller<'_>) -> Told {
     add(&plane.counters.aborts_sent);
-    let call = abort::tell(upstream, body, authorization);
+    let call = abort::tell(upstream, body, caller);
     let answer = tokio::time::timeout(plane.config.timeouts.abort_grace, call)
         .await
         .unwrap_or(Err(NoAnswer::Silent));

@@ -37,7 +37,8 @@ pub(crate) struct Started {
 }
 
 impl Attempts<'_> {
-    /// Sends `request`, which carries the client's headers, until a backend answers or one may have executed it.
+    /// Sends `request`, which carries the client's headers without those of its connection, until a backend answers or one
+    /// may have executed it.
     pub(crate) async fn run(&self, request: &mut Request<Outgoing>) -> Result<Started, Failure> {
         let upstreams: &Upstreams = &self.model.upstreams;
         let began = upstreams.shared().now();
@@ -85,7 +86,7 @@ impl Attempts<'_> {
             }
             let upstream = upstreams.of(lease.backend());
             let length = request.body().length();
-            headers::prepare_for_engine(request.headers_mut(), &upstream.host_header, length);
+            headers::address_to_engine(request.headers_mut(), &upstream.host_header, length);
             let backend = lease.backend().reference;
             let authorization = request.headers().get(AUTHORIZATION).cloned();
             // Boxed, because it moves from here through every layer of the answer.

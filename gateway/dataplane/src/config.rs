@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Everything [`crate::start`] needs.
 #[derive(Clone)]
@@ -269,7 +270,8 @@ pub struct Timeouts {
     pub first_byte: Option<Duration>,
     /// Longest silence of the engine inside a response body. Default none.
     pub idle: Option<Duration>,
-    /// For the whole request, from its routing to its last byte. Default none.
+    /// For the whole request, from its routing to its last byte; of what no engine is asked, for the body of the request.
+    /// Default none.
     pub total: Option<Duration>,
     /// Engine connections idle for longer are not used again. Default 4 s: below uvicorn's keep-alive of 5 s, so that
     /// a request is rarely sent into a connection that the engine is closing at that moment.
@@ -283,6 +285,13 @@ pub struct Timeouts {
     pub probe_interval: Duration,
     /// A probe without an answer for this long has failed. Default 5 s: a busy engine answers late.
     pub probe_timeout: Duration,
+}
+
+impl Timeouts {
+    /// When a request that begins now has had its time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.total.and_then(|total| Instant::now().checked_add(total))
+    }
 }
 
 impl Default for Timeouts {

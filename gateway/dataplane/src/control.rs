@@ -9,6 +9,7 @@ use crate::error::{Code, Failure};
 use crate::headers::{ACCESS, strip_hop_by_hop};
 use crate::link::Link;
 use crate::plane::Plane;
+use crate::upload::{self, Upload};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_ENCODING, EXPECT, HOST};
 use http::uri::PathAndQuery;
@@ -32,7 +33,7 @@ const METHODS: [Method; 8] = [
     Method::TRACE,
 ];
 
-type ControlLink = Link<UnixStream, Incoming>;
+type ControlLink = Link<UnixStream, Upload>;
 
 /// A response of the control app on its way to the client.
 pub(crate) struct ControlBody {
@@ -48,6 +49,7 @@ pub(crate) async fn forward(
     signals: &Arc<ClientSignals>,
     request: Request<Incoming>,
 ) -> Result<Response<Answer>, Failure> {
+    plane.via.check(request.headers())?;
     let Some(socket) = plane.config.control_socket.as_deref() else {
         return Err(not_found(&request));
     };
@@ -56,10 +58,13 @@ pub(crate) async fn forward(
     plane.access.check_control(path, headers).map_err(Failure::denied)?;
     let verdict = plane.access.verdict(headers);
     let mut link = connect(socket).await?;
-    let response = link
-        .send(outgoing(request, verdict))
-        .await
-        .map_err(|error| unavailable(&error))?;
+    let response = link.send(outgoing(plane, request, verdict)).await.map_err(|error| {
+        if upload::is_late(&error) {
+            Failure::body_too_late(&plane.config.timeouts)
+        } else {
+            unavailable(&error)
+        }
+    })?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unavailable(&"it wants to switch protocols"));
     }
@@ -106,9 +111,11 @@ async fn connect(socket: &Path) -> Result<ControlLink, Failure> {
     Link::open(stream, None).await.map_err(|error| unavailable(&error))
 }
 
-fn outgoing(request: Request<Incoming>, verdict: HeaderValue) -> Request<Incoming> {
+fn outgoing(plane: &Plane, request: Request<Incoming>, verdict: HeaderValue) -> Request<Upload> {
     let (mut parts, body) = request.into_parts();
     strip_hop_by_hop(&mut parts.headers);
+    // For what the app asks of engines in turn.
+    plane.via.add_to(&mut parts.headers);
     parts.headers.remove(EXPECT);
     access::strip_all(&mut parts.headers);
     // In place of whatever a client wrote there.
@@ -126,7 +133,7 @@ fn outgoing(request: Request<Incoming>, verdict: HeaderValue) -> Request<Incomin
     // Among them hyper's handle for upgrades, which are not relayed.
     parts.extensions.clear();
     parts.version = Version::HTTP_11;
-    Request::from_parts(parts, body)
+    Request::from_parts(parts, Upload::new(body, plane.config.timeouts.deadline()))
 }
 
 fn unavailable(cause: &dyn std::fmt::Display) -> Failure {

@@ -2,6 +2,7 @@
 
 use crate::access::Denied;
 use crate::answer::Answer;
+use crate::config::Timeouts;
 use crate::headers;
 use crate::json::push_string;
 use crate::peek::Malformed;
@@ -26,6 +27,7 @@ pub(crate) enum Code {
     MissingBody,
     IncompleteBody,
     BodyTooLarge,
+    RequestTimeout,
     InvalidSession,
     InvalidWait,
     InvalidWeightVersion,
@@ -59,6 +61,7 @@ pub(crate) enum Code {
     TotalTimeout,
     UpstreamBroken,
     AbortUnconfirmed,
+    LoopDetected,
     ControlUnavailable,
     TooManyConnections,
 }
@@ -73,6 +76,7 @@ impl Code {
             Self::MissingBody => "missing_body",
             Self::IncompleteBody => "incomplete_body",
             Self::BodyTooLarge => "body_too_large",
+            Self::RequestTimeout => "request_timeout",
             Self::InvalidSession => "invalid_session",
             Self::InvalidWait => "invalid_wait",
             Self::InvalidWeightVersion => "invalid_weight_version",
@@ -106,6 +110,7 @@ impl Code {
             Self::TotalTimeout => "total_timeout",
             Self::UpstreamBroken => "upstream_broken",
             Self::AbortUnconfirmed => "abort_unconfirmed",
+            Self::LoopDetected => "loop_detected",
             Self::ControlUnavailable => "control_unavailable",
             Self::TooManyConnections => "too_many_connections",
         }
@@ -129,6 +134,7 @@ impl Code {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::NotFound | Self::UnknownRole | Self::UnknownRequest => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::SessionClosed | Self::RequestWaiting | Self::SharedPrefix => StatusCode::CONFLICT,
@@ -148,6 +154,7 @@ impl Code {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::UpstreamBroken | Self::AbortUnconfirmed => StatusCode::BAD_GATEWAY,
+            Self::LoopDetected => StatusCode::LOOP_DETECTED,
         }
     }
 
@@ -165,6 +172,7 @@ impl Code {
                 | Self::BackendUnreachable
                 | Self::ControlUnavailable
                 | Self::TooManyConnections
+                | Self::RequestTimeout
                 | Self::ConnectTimeout
                 | Self::TotalTimeout
                 | Self::FirstByteTimeout
@@ -243,6 +251,11 @@ impl Failure {
     pub(crate) fn sent_too_slowly() -> Self {
         let message = "the request did not arrive within the time it may take";
         Self::new(Code::TotalTimeout, message).closing()
+    }
+
+    /// The same where the time of the request is that of its body.
+    pub(crate) fn body_too_late(timeouts: &Timeouts) -> Self {
+        Self::new(Code::RequestTimeout, late_body(timeouts)).closing()
     }
 
     pub(crate) fn method_not_allowed(path: &str, allow: &'static str) -> Self {
@@ -450,6 +463,14 @@ impl Failure {
         }
         response
     }
+}
+
+/// What whoever sends too slowly is told.
+pub(crate) fn late_body(timeouts: &Timeouts) -> String {
+    format!(
+        "the request body did not arrive within {} s (total_timeout_s), and nothing was done; send the whole request again",
+        timeouts.total.unwrap_or_default().as_secs_f64()
+    )
 }
 
 #[cfg(test)]

@@ -67,11 +67,15 @@ pub(crate) fn prepare_for_client(headers: &mut HeaderMap) {
     strip(headers, is_ours);
 }
 
-/// Turns a client's headers into those of the request to an engine with a body of `length` bytes.
-pub(crate) fn prepare_for_engine(headers: &mut HeaderMap, host: &HeaderValue, length: u64) {
+/// Removes what a client says to us alone. Before anything of ours is added: `Connection` may name any header.
+pub(crate) fn strip_for_engine(headers: &mut HeaderMap) {
     strip(headers, is_ours);
-    // The body is complete here, so there is nothing left to ask permission for.
+    // The body is read before an engine is asked, so there is nothing left to ask permission for.
     headers.remove(EXPECT);
+}
+
+/// Addresses stripped headers to an engine, for a body of `length` bytes.
+pub(crate) fn address_to_engine(headers: &mut HeaderMap, host: &HeaderValue, length: u64) {
     headers.insert(HOST, host.clone());
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
 }
@@ -187,7 +191,8 @@ mod tests {
             ("accept-encoding", "gzip"),
             ("host", "gateway"),
         ]);
-        prepare_for_engine(&mut map, &HeaderValue::from_static("engine:1"), 7);
+        strip_for_engine(&mut map);
+        address_to_engine(&mut map, &HeaderValue::from_static("engine:1"), 7);
         let mut left: Vec<&str> = map.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(

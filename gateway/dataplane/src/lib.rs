@@ -61,8 +61,10 @@ mod terms;
 mod tls;
 mod trace;
 mod tracker;
+mod upload;
 mod upstream;
 mod version_log;
+mod via;
 
 pub use config::{Config, Limits, ListenerTls, RoleConfig, Timeouts};
 pub use failure_log::FailureSummary;

@@ -6,7 +6,7 @@
 //! and took in whatever the engine had been told before.
 
 use crate::body::Outgoing;
-use crate::upstream::{NoAnswer, Upstream};
+use crate::upstream::{Caller, NoAnswer, Upstream};
 use http::{HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use std::time::Duration;
@@ -94,7 +94,7 @@ impl OfRank {
 
 /// Asks an engine what it runs.
 pub(crate) async fn ask(upstream: &Upstream, key: Option<&HeaderValue>, limit: Duration) -> Said {
-    let call = upstream.ask(Method::GET, "/v1/loads", Outgoing::empty(), key);
+    let call = upstream.ask(Method::GET, "/v1/loads", Outgoing::empty(), Caller::with_key(key));
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(reply)) if reply.status == StatusCode::OK => Loads::parse(&reply.body).map_or_else(
             || Said::Nothing("GET /v1/loads was answered with something else than loads".to_owned()),

@@ -15,6 +15,7 @@ use crate::trace::TraceLog;
 use crate::tracker::Tracker;
 use crate::upstream::Upstreams;
 use crate::version_log::VersionLog;
+use crate::via::Via;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use router_core::histogram::Histogram;
@@ -38,6 +39,7 @@ pub(crate) struct Plane {
     pub(crate) traces: Option<TraceLog>,
     pub(crate) tasks: Arc<Tracker>,
     pub(crate) request_ids: RequestIdSource,
+    pub(crate) via: Arc<Via>,
     pub(crate) in_flight: Arc<Directory>,
     pub(crate) access: Access,
     /// Present when the listener speaks TLS.
@@ -77,13 +79,14 @@ impl Plane {
         let counters = Arc::new(Counters::default());
         let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(invalid)?;
         let engine_tls = Arc::new(EngineTls::new(config.engine_ca.as_deref()).map_err(invalid)?);
+        let via = Arc::new(Via::new());
         let mut pools = Vec::new();
         let mut roles: Vec<Role> = Vec::with_capacity(config.roles.len());
         for role in &config.roles {
             if roles.iter().any(|known| known.name == role.name) {
                 return Err(invalid(format!("role {:?} is configured twice", role.name)));
             }
-            roles.push(resolve(role, &mut pools, &counters, &config, &engine_tls)?);
+            roles.push(resolve(role, &mut pools, &counters, &config, &engine_tls, &via)?);
         }
         let engine_key = config.engine_key.as_deref().map(bearer).transpose()?;
         let (client_key, admin_key) = (config.client_key.as_deref(), config.admin_key.as_deref());
@@ -101,6 +104,7 @@ impl Plane {
             traces,
             tasks: Arc::default(),
             request_ids: RequestIdSource::new(),
+            via,
             in_flight: Directory::new(),
             access,
             tls,
@@ -128,6 +132,7 @@ fn resolve(
     counters: &Arc<Counters>,
     config: &Config,
     tls: &Arc<EngineTls>,
+    via: &Arc<Via>,
 ) -> Result<Role, StartError> {
     let routing = role.routing().map_err(invalid)?;
     let mut find = |shared: &Arc<SharedPool>| -> Arc<Upstreams> {
@@ -139,6 +144,7 @@ fn resolve(
             Arc::clone(counters),
             &config.timeouts,
             Arc::clone(tls),
+            Arc::clone(via),
         ));
         pools.push(Arc::clone(&added));
         added

@@ -10,7 +10,7 @@
 
 use crate::body::Outgoing;
 use crate::shared::SharedPool;
-use crate::upstream::{NoAnswer, Upstreams};
+use crate::upstream::{Caller, NoAnswer, Upstreams};
 use foldhash::fast::FixedState;
 use http::{HeaderValue, Method, Request};
 use router_core::lease::Settlement;
@@ -128,7 +128,12 @@ pub(crate) async fn settle_doubts(
         }
         for backend in doubted {
             let (upstream, since) = (upstreams.of(&backend), pool.now());
-            let call = upstream.ask(Method::GET, "/model_info", Outgoing::empty(), engine_key);
+            let call = upstream.ask(
+                Method::GET,
+                "/model_info",
+                Outgoing::empty(),
+                Caller::with_key(engine_key),
+            );
             let answer = tokio::time::timeout_at(until, call).await;
             pool.with(|pool, now| match answer {
                 Ok(Ok(reply)) if !reply.status.is_server_error() => {

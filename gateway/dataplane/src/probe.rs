@@ -15,7 +15,7 @@ use crate::plane::Plane;
 use crate::request_id::AbortIds;
 use crate::shared::SharedPool;
 use crate::stats::add;
-use crate::upstream::{NoAnswer, Upstream, Upstreams};
+use crate::upstream::{Caller, NoAnswer, Upstream, Upstreams};
 use bytes::Bytes;
 use http::Method;
 use router_core::health::{Probe, ProbeKind};
@@ -162,7 +162,12 @@ async fn examine(
 /// Asks the engine what it is; `None` when it was not asked: our own shortage says nothing about it.
 async fn describe(plane: &Plane, upstream: &Upstream) -> Option<Finding> {
     let mark = upstream.heard_mark();
-    let call = upstream.ask(Method::GET, "/model_info", Outgoing::empty(), plane.engine_key.as_ref());
+    let call = upstream.ask(
+        Method::GET,
+        "/model_info",
+        Outgoing::empty(),
+        Caller::with_key(plane.engine_key.as_ref()),
+    );
     let mut refused = false;
     let (alive, weights) = match tokio::time::timeout(plane.config.timeouts.probe_timeout, call).await {
         Ok(Ok(reply)) => {
@@ -197,7 +202,12 @@ async fn generate(plane: &Arc<Plane>, pool: &SharedPool, upstream: &Arc<Upstream
     // Token ids, because an engine may have no tokenizer; 1 is below the size of every vocabulary.
     let rest = Bytes::from_static(b"\"input_ids\":[1],\"sampling_params\":{\"max_new_tokens\":1,\"temperature\":0}}");
     let body = Outgoing::new(vec![Bytes::from_static(b"{"), id.member_with_comma(), rest]);
-    let call = upstream.ask(Method::POST, "/generate", body, plane.engine_key.as_ref());
+    let call = upstream.ask(
+        Method::POST,
+        "/generate",
+        body,
+        Caller::with_key(plane.engine_key.as_ref()),
+    );
     let answer = tokio::select! {
         answer = tokio::time::timeout(plane.config.timeouts.probe_timeout, call) => Some(answer),
         () = overtaken(pool, probe) => None,

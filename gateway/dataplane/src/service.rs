@@ -48,8 +48,8 @@ pub(crate) async fn answer(
     let counters = &connection.plane.counters;
     let open = Gauge::raise(counters, |counters| &counters.open_requests);
     connection.signals.use_it();
-    if let Some(total) = connection.plane.config.timeouts.total {
-        connection.signals.answer_by(Instant::now().checked_add(total));
+    if let Some(deadline) = connection.plane.config.timeouts.deadline() {
+        connection.signals.answer_by(Some(deadline));
     }
     let mut response = dispatch(&connection, request).await;
     if connection.turned_away {
@@ -138,12 +138,9 @@ async fn execute(
     let plane = &connection.plane;
     let deadlines = Deadlines {
         first_byte: plane.config.timeouts.first_byte,
-        total: plane
-            .config
-            .timeouts
-            .total
-            .and_then(|total| Instant::now().checked_add(total)),
+        total: plane.config.timeouts.deadline(),
     };
+    plane.via.check(request.headers())?;
     plane.access.check_client(request.headers()).map_err(Failure::denied)?;
     plane.access.strip(request.headers_mut());
     // Nobody reads the body of a request that its head has failed.
@@ -172,6 +169,8 @@ async fn execute(
     let engine_endpoint = if is_judged { Endpoint::ChatCompletions } else { endpoint };
     *outgoing.uri_mut() = engine_uri(engine_endpoint, request.uri().query());
     *outgoing.headers_mut() = std::mem::take(request.headers_mut());
+    headers::strip_for_engine(outgoing.headers_mut());
+    plane.via.add_to(outgoing.headers_mut());
     if is_judged {
         genrm::prepare(outgoing.headers_mut());
     }

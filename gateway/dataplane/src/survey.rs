@@ -8,7 +8,7 @@
 
 use crate::body::Outgoing;
 use crate::loads::{self, Loads, Said};
-use crate::upstream::{Upstream, Upstreams};
+use crate::upstream::{Caller, Upstream, Upstreams};
 use futures_util::stream::{self, StreamExt};
 use http::{HeaderValue, Method, StatusCode};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn busy(loads: &Loads) -> Activity {
 
 /// What numbers mean that do not change.
 async fn unmoved(upstream: &Upstream, key: Option<&HeaderValue>, loads: &Loads) -> Activity {
-    let call = upstream.call(Method::GET, "/ready", Outgoing::empty(), key);
+    let call = upstream.call(Method::GET, "/ready", Outgoing::empty(), Caller::with_key(key));
     let answer = tokio::time::timeout(PATIENCE, call).await;
     match (answer, loads.total()) {
         (Ok(Ok(StatusCode::OK)), 1..) => busy(loads),

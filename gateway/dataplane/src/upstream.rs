@@ -13,8 +13,9 @@ use crate::socket;
 use crate::stats::{Counters, Gauge, add};
 use crate::stream::Stream;
 use crate::tls::EngineTls;
+use crate::via::Via;
 use foldhash::fast::RandomState;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use parking_lot::{Mutex, RwLock};
 use router_core::address::Address;
@@ -43,6 +44,7 @@ pub(crate) struct Upstreams {
     connect_timeout: Duration,
     keepalive: Duration,
     tls: Arc<EngineTls>,
+    via: Arc<Via>,
 }
 
 /// One backend incarnation.
@@ -53,6 +55,7 @@ pub(crate) struct Upstream {
     /// The address, when it is no name that has to be resolved.
     ip: Option<IpAddr>,
     tls: Arc<EngineTls>,
+    via: Arc<Via>,
     /// Values that go into every request and answer, made once.
     pub(crate) host_header: HeaderValue,
     pub(crate) id_header: HeaderValue,
@@ -115,6 +118,14 @@ pub struct EngineNote {
     pub note: String,
 }
 
+/// In whose name an engine is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'a> {
+    authorization: Option<&'a HeaderValue>,
+    /// The headers of the request that is passed on.
+    headers: Option<&'a HeaderMap>,
+}
+
 /// The answer to a call (probe, abort).
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -133,12 +144,33 @@ pub(crate) enum NoAnswer {
     NotAsked,
 }
 
+impl<'a> Caller<'a> {
+    /// Whoever has this key.
+    pub(crate) const fn with_key(authorization: Option<&'a HeaderValue>) -> Self {
+        Self {
+            authorization,
+            headers: None,
+        }
+    }
+
+    /// The same, as a request with these headers asks for it.
+    pub(crate) const fn asked_by(mut self, headers: &'a HeaderMap) -> Self {
+        self.headers = Some(headers);
+        self
+    }
+
+    fn hops(&self) -> impl Iterator<Item = &'a HeaderValue> + use<'a> {
+        self.headers.into_iter().flat_map(|headers| headers.get_all(VIA))
+    }
+}
+
 impl Upstreams {
     pub(crate) fn new(
         shared: Arc<SharedPool>,
         counters: Arc<Counters>,
         timeouts: &Timeouts,
         tls: Arc<EngineTls>,
+        via: Arc<Via>,
     ) -> Self {
         Self {
             shared,
@@ -147,6 +179,7 @@ impl Upstreams {
             connect_timeout: timeouts.connect,
             keepalive: timeouts.engine_keepalive,
             tls,
+            via,
         }
     }
 
@@ -233,6 +266,7 @@ impl Upstream {
             keepalive: owner.keepalive,
             counters: Arc::clone(&owner.counters),
             tls: Arc::clone(&owner.tls),
+            via: Arc::clone(&owner.via),
         }
     }
 
@@ -289,6 +323,7 @@ impl Upstream {
         let advice = match status {
             401 | 403 => ": is engine_key the key of this engine?",
             404 | 405 => ": is this an SGLang engine?",
+            508 => ": this gateway is its own engine; take the address out of its engines",
             _ => "",
         };
         Some(format!("{call} was answered {status}{advice}"))
@@ -399,9 +434,9 @@ impl Upstream {
         method: Method,
         path: &'static str,
         body: Outgoing,
-        authorization: Option<&HeaderValue>,
+        caller: Caller<'_>,
     ) -> Result<StatusCode, NoAnswer> {
-        let reply = self.ask(method, path, body, authorization).await?;
+        let reply = self.ask(method, path, body, caller).await?;
         Ok(reply.status)
     }
 
@@ -411,10 +446,10 @@ impl Upstream {
         method: Method,
         path: &'static str,
         body: Outgoing,
-        authorization: Option<&HeaderValue>,
+        caller: Caller<'_>,
     ) -> Result<Reply, NoAnswer> {
         if let Some(link) = self.take_idle()
-            && let Ok(reply) = self.call_on(link, &method, path, body.clone(), authorization).await
+            && let Ok(reply) = self.call_on(link, &method, path, body.clone(), caller).await
         {
             return Ok(reply);
         }
@@ -429,7 +464,7 @@ impl Upstream {
             ConnectError::Refused(error) if error.kind() == io::ErrorKind::ConnectionRefused => NoAnswer::Refused,
             ConnectError::Timeout(_) | ConnectError::Refused(_) => NoAnswer::Silent,
         })?;
-        self.call_on(link, &method, path, body, authorization).await
+        self.call_on(link, &method, path, body, caller).await
     }
 
     async fn call_on(
@@ -438,14 +473,18 @@ impl Upstream {
         method: &Method,
         path: &'static str,
         body: Outgoing,
-        authorization: Option<&HeaderValue>,
+        caller: Caller<'_>,
     ) -> Result<Reply, NoAnswer> {
         let mut map = HeaderMap::new();
-        headers::prepare_for_engine(&mut map, &self.host_header, body.length());
+        for hop in caller.hops() {
+            map.append(VIA, hop.clone());
+        }
+        self.via.add_to(&mut map);
+        headers::address_to_engine(&mut map, &self.host_header, body.length());
         if body.length() > 0 {
             map.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(authorization) = authorization {
+        if let Some(authorization) = caller.authorization {
             map.insert(AUTHORIZATION, authorization.clone());
         }
         let mut request = Request::new(body);

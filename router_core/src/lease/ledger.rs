@@ -1,6 +1,6 @@
 //! Open leases, and the tombstones of settled ones.
 
-use super::{LeaseId, Outcome};
+use super::{LeaseId, Mark, Outcome};
 use crate::membership::BackendRef;
 use crate::select::PickReason;
 use crate::slab::{Handle, Slab};
@@ -48,8 +48,9 @@ pub(crate) enum Entry {
 }
 
 /// Every open lease of a pool, and every tombstone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ledger {
+    mark: Mark,
     entries: Slab<Entry>,
     open: u32,
     /// Open leases whose end is known to be unknown.
@@ -57,14 +58,23 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            mark: Mark::new(seed),
+            entries: Slab::default(),
+            open: 0,
+            ambiguous: 0,
+        }
+    }
+
     pub(crate) fn open(&mut self, lease: Lease) -> LeaseId {
         self.open += 1;
-        LeaseId::from_handle(self.entries.insert(Entry::Open(lease)))
+        self.mark.id(self.entries.insert(Entry::Open(lease)))
     }
 
     #[inline]
     pub(crate) fn find(&self, id: LeaseId) -> Option<&Entry> {
-        self.entries.get(id.handle())
+        self.entries.get(self.mark.handle(id))
     }
 
     /// The lease, when it is open.
@@ -77,7 +87,7 @@ impl Ledger {
 
     /// Keeps an open lease counted until its end is known.
     pub(crate) fn mark_ambiguous(&mut self, id: LeaseId) {
-        if let Some(Entry::Open(lease)) = self.entries.get_mut(id.handle())
+        if let Some(Entry::Open(lease)) = self.entries.get_mut(self.mark.handle(id))
             && !lease.ambiguous
         {
             lease.ambiguous = true;
@@ -88,13 +98,13 @@ impl Ledger {
     /// Closes an open lease for good.
     pub(crate) fn close(&mut self, id: LeaseId) {
         self.note_closed(id);
-        self.entries.remove(id.handle());
+        self.entries.remove(self.mark.handle(id));
     }
 
     /// Closes an open lease and keeps how.
     pub(crate) fn bury(&mut self, id: LeaseId, outcome: Outcome) {
         self.note_closed(id);
-        if let Some(entry) = self.entries.get_mut(id.handle()) {
+        if let Some(entry) = self.entries.get_mut(self.mark.handle(id)) {
             *entry = Entry::Settled(outcome);
         }
     }
@@ -102,7 +112,7 @@ impl Ledger {
     /// Forgets a tombstone.
     pub(crate) fn forget(&mut self, id: LeaseId) {
         debug_assert!(self.get(id).is_none(), "an open lease is never forgotten");
-        self.entries.remove(id.handle());
+        self.entries.remove(self.mark.handle(id));
     }
 
     #[inline]
@@ -143,7 +153,7 @@ impl Ledger {
     /// Every open lease, in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         self.entries.iter().filter_map(|(handle, entry)| match entry {
-            Entry::Open(lease) => Some((LeaseId::from_handle(handle), lease)),
+            Entry::Open(lease) => Some((self.mark.id(handle), lease)),
             Entry::Settled(_) => None,
         })
     }

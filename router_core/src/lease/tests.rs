@@ -1,5 +1,6 @@
-use super::{LeaseId, Outcome};
+use super::{LeaseId, Mark, Outcome};
 use crate::error::Error;
+use crate::slab::Handle;
 use proptest::prelude::*;
 
 /// Names read back as what they name, and nothing else does.
@@ -33,11 +34,12 @@ fn other_texts_name_no_lease() {
 proptest! {
     /// An id is 16 hexadecimal digits and reads back.
     #[test]
-    fn ids_read_back(number in any::<std::num::NonZeroU64>()) {
-        let id = LeaseId(number);
+    fn ids_read_back(seed in any::<u64>(), index in 0..1_u32 << 31, generation in 1_u32..) {
+        let (mark, handle) = (Mark::new(seed), Handle { index, generation });
+        let id = mark.id(handle);
         let text = id.to_string();
         prop_assert_eq!(text.len(), 16);
         prop_assert_eq!(text.parse::<LeaseId>(), Ok(id));
-        prop_assert_eq!(LeaseId::from_handle(id.handle()), id);
+        prop_assert_eq!(mark.handle(id), handle);
     }
 }

@@ -3,7 +3,7 @@
 use crate::desk::{Desk, code, seconds, strict};
 use router_core::config::{OnAmbiguous, PoolConfig, Recovery};
 use router_core::error::Error;
-use router_core::lease::{Outcome, Settled};
+use router_core::lease::{Outcome, Settled, Settlement};
 use router_core::membership::BackendSpec;
 use router_core::pool::AcquireRequest;
 use router_core::sender::{Attach, HeldLease};
@@ -22,6 +22,28 @@ fn s61_a_lost_reply_is_told_again() {
     assert_eq!((first.version, first.reason), (again.version, again.reason));
     assert_eq!((first.replayed, again.replayed), (false, true));
     assert_eq!((desk.outstanding(), desk.statistics().picks.total()), (1, 1));
+}
+
+/// A settlement of another router process, come late, finds nothing here, though leases are numbered alike.
+#[test]
+fn ids_of_another_process_name_nothing() {
+    let config = |lease_seed| PoolConfig {
+        lease_seed,
+        ..PoolConfig::default()
+    };
+    let mut before = Desk::new(config(0x0123_4567_89ab_cdef), 1);
+    let mut after = Desk::new(config(0xfedc_ba98_7654_3210), 1);
+    let old: Vec<_> = (0..100).map(|_| before.acquire_plain("s").lease).collect();
+    let new: Vec<_> = (0..100).map(|_| after.acquire_plain("s").lease).collect();
+    for lease in old {
+        let settled = after.pool.settle(lease, Settlement::new(Outcome::Completed), after.now);
+        assert_eq!(settled, Err(Error::UnknownLease));
+    }
+    assert_eq!(after.outstanding(), 100);
+    for lease in new {
+        after.settle(lease, Outcome::Completed);
+    }
+    assert_eq!(after.outstanding(), 0);
 }
 
 /// (a) The recorded grant is told again also after the owner was fenced, an update began and the pool failed.

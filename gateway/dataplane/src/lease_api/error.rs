@@ -5,6 +5,8 @@
 
 use super::reply::{self, Answer, Stamp};
 use crate::access::Denied;
+use crate::config::Timeouts;
+use crate::error::late_body;
 use crate::headers;
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -24,6 +26,7 @@ pub(super) enum Problem {
     /// It can be read, and breaks a rule.
     Unprocessable,
     BodyTooLarge,
+    RequestTimeout,
     Unauthenticated,
     Forbidden,
     NotFound,
@@ -40,6 +43,7 @@ impl Problem {
         Self::Malformed,
         Self::Unprocessable,
         Self::BodyTooLarge,
+        Self::RequestTimeout,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
@@ -53,6 +57,7 @@ impl Problem {
         match self {
             Self::Malformed | Self::Unprocessable => "invalid_request",
             Self::BodyTooLarge => "body_too_large",
+            Self::RequestTimeout => "request_timeout",
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
@@ -68,6 +73,7 @@ impl Problem {
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::UnknownPool => StatusCode::NOT_FOUND,
@@ -128,6 +134,13 @@ impl Refusal {
             Problem::Forbidden
         };
         Self::new(problem, denied.message())
+    }
+
+    /// The body did not come in time, so the call did nothing.
+    pub(super) fn body_too_late(timeouts: &Timeouts) -> Self {
+        let mut refusal = Self::new(Problem::RequestTimeout, late_body(timeouts)).closing();
+        (refusal.body.retryable, refusal.body.retry_after_ms) = (true, Some(RETRY_AFTER_MS));
+        refusal
     }
 
     pub(super) fn method_not_allowed(path: &str, allow: &'static str) -> Self {

@@ -30,6 +30,7 @@ mod view;
 mod wait;
 
 use crate::access::Origin;
+use crate::exchange::before;
 use crate::plane::{Plane, Role};
 use crate::server::Phase;
 use crate::shared::SharedPool;
@@ -48,6 +49,7 @@ use router_core::error::Error;
 use router_core::pool::Pool;
 use router_core::time::Timestamp;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -197,7 +199,10 @@ async fn serve<'a>(
     *found = Some(pool);
     managed::check(pool, &call)?;
     let context = Context { api, pool };
-    let input = input::Input::read(api, body).await?;
+    let timeouts = &plane.config.timeouts;
+    let read = pin!(input::Input::read(api, body));
+    let input = before(timeouts.deadline(), read).await;
+    let input = input.unwrap_or_else(|_| Err(Refusal::body_too_late(timeouts)))?;
     let answer = match call {
         PoolCall::Acquire => leases::acquire(context, &input.parse()?).await?,
         PoolCall::Settle(lease) => leases::settle(context, &lease, &input.parse()?)?,

@@ -5,6 +5,7 @@ use crate::support::eventually;
 use router_core::pool::PoolConfig;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -82,6 +83,23 @@ async fn who_may_call() {
     let anonymous = authorised.replace("authorization: Bearer sesame\r\n", "");
     assert_eq!(ask(&path, &authorised).await.0, 200);
     assert_eq!(ask(&path, &anonymous).await.0, 401);
+    router.finish().await;
+}
+
+/// Half a body does not hold a connection for longer than a request may take, on the socket as on the port.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_body() {
+    let (router, path) = start("half", |config| {
+        config.timeouts.total = Some(Duration::from_millis(100));
+    })
+    .await;
+    router.populate(1).await;
+    let request = router.request("POST", "/leases", Some(&acquire_body(1, json!({}))));
+    let half = &request[..request.len() - 1];
+    let (status, answer) = ask(&path, half).await;
+    assert_eq!((status, &answer["error"]["code"]), (408, &json!("request_timeout")));
+    router.send_raw(half).await.refused(408, "request_timeout");
+    assert_eq!(router.outstanding(), 0);
     router.finish().await;
 }
 

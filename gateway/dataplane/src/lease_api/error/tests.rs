@@ -156,6 +156,7 @@ fn statuses() {
             ],
         ),
         (405, &["method_not_allowed"]),
+        (408, &["request_timeout"]),
         (
             409,
             &[

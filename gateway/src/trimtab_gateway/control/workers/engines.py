@@ -33,15 +33,25 @@ class EngineAnswer:
 
 
 async def ask_all(
-    fleet: Workers, asked: Sequence[Worker], method: str, path: str, *, timeout_s: float
+    fleet: Workers, asked: Sequence[Worker], method: str, path: str, *, via: Sequence[str], timeout_s: float
 ) -> list[EngineAnswer]:
     """Ask each of ``asked`` for ``path``, with the engines' key and a deadline of its own.
+
+    Args:
+        fleet: Whose engines they are.
+        asked: Some of them.
+        method: Of HTTP.
+        path: The engine's, with its query.
+        via: The gateways that the question has passed, this one among them: by its name it ends a loop.
+        timeout_s: The deadline of each answer.
 
     Returns:
         The answers in the order of ``asked``; nothing is raised for an engine that does not answer.
     """
     gate = asyncio.Semaphore(AT_ONCE)
-    headers = {} if fleet.engine_key is None else {"Authorization": f"Bearer {fleet.engine_key}"}
+    headers = {"Via": ", ".join(via)} if via else {}
+    if fleet.engine_key is not None:
+        headers["Authorization"] = f"Bearer {fleet.engine_key}"
     has_tls = any(worker.backend.url.startswith("https") for worker in asked)
     trust = ssl.create_default_context(cafile=fleet.engine_ca) if has_tls else True
     # Engines are reached directly, whatever the environment says; the deadline is that of each call.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 UNKNOWN_LOAD = -1
 
 
-async def flush_cache(_request: web.Request, workers: Workers, role: str | None) -> web.Response:
+async def flush_cache(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """Flush the KV cache of every worker; 206 with the failed ones when not all did (a busy engine refuses)."""
     listed = workers.listed(role)
-    answers = await ask_all(workers, listed, "POST", "/flush_cache", timeout_s=FLUSH_S)
+    answers = await ask_all(workers, listed, "POST", "/flush_cache", via=_via(request), timeout_s=FLUSH_S)
     failed = [_failed(answer) for answer in answers if answer.error is not None]
     flushed = [answer.worker.url for answer in answers if answer.error is None]
     document: dict[str, Any] = {
@@ -35,9 +35,9 @@ async def flush_cache(_request: web.Request, workers: Workers, role: str | None)
     return json_response(document, status=_status(failed))
 
 
-async def get_loads(_request: web.Request, workers: Workers, role: str | None) -> web.Response:
+async def get_loads(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """Tokens in use on every worker, as the engine says; -1 where it does not."""
-    answers = await _loads(workers, role, "core")
+    answers = await _loads(request, workers, role, "core")
     loads = [{"worker": answer.worker.url, "load": _used_tokens(answer)} for answer in answers]
     return json_response({"workers": loads})
 
@@ -45,7 +45,7 @@ async def get_loads(_request: web.Request, workers: Workers, role: str | None) -
 async def v1_loads(request: web.Request, workers: Workers, role: str | None) -> web.Response:
     """The entries of all engines' ``/v1/loads``, each with its ``worker``; 206 when some are missing."""
     include = request.query.get("include", "all")
-    answers = await _loads(workers, role, "core" if include == "core" else "all")
+    answers = await _loads(request, workers, role, "core" if include == "core" else "all")
     known = [answer for answer in answers if _entries(answer)]
     failed = [_failed(answer) for answer in answers if not _entries(answer)]
     loads = [{**entry, "worker": answer.worker.url} for answer in known for entry in _entries(answer)]
@@ -53,9 +53,13 @@ async def v1_loads(request: web.Request, workers: Workers, role: str | None) -> 
     return json_response(document, status=_status(failed))
 
 
-async def _loads(workers: Workers, role: str | None, include: str) -> list[EngineAnswer]:
+async def _loads(request: web.Request, workers: Workers, role: str | None, include: str) -> list[EngineAnswer]:
     path = f"/v1/loads?include={include}"
-    return await ask_all(workers, workers.listed(role), "GET", path, timeout_s=LOAD_S)
+    return await ask_all(workers, workers.listed(role), "GET", path, via=_via(request), timeout_s=LOAD_S)
+
+
+def _via(request: web.Request) -> list[str]:
+    return request.headers.getall("Via", [])
 
 
 def _entries(answer: EngineAnswer) -> list[dict[str, Any]]:
