@@ -169,6 +169,16 @@ impl Pool {
         self.0.name()
     }
 
+    #[getter]
+    fn managed(&self) -> bool {
+        self.0.is_managed()
+    }
+
+    #[setter]
+    fn set_managed(&self, managed: bool) {
+        self.0.set_managed(managed);
+    }
+
     #[pyo3(signature = (address, capacity = 1.0, *, id = None, proven = true, weight_version = None))]
     fn add_backend(
         &self,

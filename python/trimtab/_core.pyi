@@ -581,6 +581,11 @@ class Pool:
     @property
     def weight_version(self) -> int | None:
         """The published version."""
+    @property
+    def managed(self) -> bool:
+        """Whether a manager runs the engines: the lease API then leaves backends, updates and the pool's end to it."""
+    @managed.setter
+    def managed(self, managed: bool) -> None: ...
     def add_backend(
         self,
         address: str,

@@ -24,6 +24,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidRouteKey",
     "InvalidTransition",
+    "Managed",
     "ModelRequired",
     "NoEligibleBackend",
     "NotDirect",
@@ -158,6 +159,12 @@ class NotManaged(TrimtabError):
     """Nobody here may act on the engines, or not in this way; the message names the way out. Nothing was done."""
 
     code = "not_managed"
+
+
+class Managed(TrimtabError):
+    """A manager runs these engines, and alone may do that; the message names the way out. Nothing was done."""
+
+    code = "managed"
 
 
 class Unauthenticated(TrimtabError):

@@ -25,6 +25,7 @@ VOCABULARY = {
     "outcome_conflict": False,
     "update_in_progress": True,
     "invalid_transition": False,
+    "managed": False,
     "version_regression": False,
     "backend_busy": True,
     "session_closed": False,

@@ -41,6 +41,8 @@ pub struct SharedPool {
     printer: Option<Printer>,
     /// Whether requests have to show their fingerprints: something broke off lately, or is suspect.
     watchful: AtomicBool,
+    /// Whether a manager runs the engines, so that nobody else may change them.
+    managed: AtomicBool,
     /// The latest revision of the pool, for those who wait for a change of its control side.
     revision: watch::Sender<u64>,
 }
@@ -74,6 +76,7 @@ impl SharedPool {
             clues,
             printer,
             watchful: AtomicBool::new(false),
+            managed: AtomicBool::new(false),
             revision: watch::Sender::new(0),
         })
     }
@@ -123,6 +126,17 @@ impl SharedPool {
     /// Whether requests have to show their fingerprints.
     pub(crate) fn is_watchful(&self) -> bool {
         self.watchful.load(Relaxed)
+    }
+
+    /// Whether a manager runs the engines: the lease API then leaves backends, updates and the pool's end to it.
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        self.managed.load(Relaxed)
+    }
+
+    /// Says whether a manager runs the engines.
+    pub fn set_managed(&self, managed: bool) {
+        self.managed.store(managed, Relaxed);
     }
 
     /// Ends an execution whose end is unknown and that is over now.

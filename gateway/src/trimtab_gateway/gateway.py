@@ -90,9 +90,12 @@ class Gateway:
         """Let ``fleet`` run the engines, from now on.
 
         It carries out what is asked of them (``POST /<role>/pause`` and its kin), and epoch and ``topology_revision``
-        are its own counts; a role that it does not count is counted here.
+        are its own counts; a role that it does not count is counted here. The lease API no longer changes its engines.
         """
         self._fleet = fleet
+        for role in self._roles:
+            for model, pool in role.models.items():
+                pool.managed = fleet.standing(role.name, model) is not None
 
     def statistics(self) -> GatewayStatistics:
         """The gateway at this moment."""

@@ -94,7 +94,7 @@ async def test_engines_that_are_not_there_are_shown_with_the_reason() -> None:
 
 @pytest.mark.parametrize("operation", ["drain", "sleep", "update"])
 async def test_a_backend_that_was_removed_behind_the_manager_breaks_no_operation(operation: str) -> None:
-    """The lease API can do that to any pool: the others go on."""
+    """Whoever has the pool in its own process can do that: the others go on."""
     async with serving(2) as served:
         served.manager.fleet("rollout").pool.remove_backend("policy/1")
         if operation == "drain":

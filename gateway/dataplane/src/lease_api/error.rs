@@ -33,6 +33,8 @@ pub(super) enum Problem {
     MethodNotAllowed,
     UnknownPool,
     RouterRestarted,
+    /// A manager alone does that to this pool.
+    Managed,
 }
 
 impl Problem {
@@ -48,6 +50,7 @@ impl Problem {
         Self::MethodNotAllowed,
         Self::UnknownPool,
         Self::RouterRestarted,
+        Self::Managed,
     ];
 
     pub(super) const fn code(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Problem {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::UnknownPool => "unknown_pool",
             Self::RouterRestarted => "router_restarted",
+            Self::Managed => "managed",
         }
     }
 
@@ -74,7 +78,7 @@ impl Problem {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::UnknownPool => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::RouterRestarted => StatusCode::CONFLICT,
+            Self::RouterRestarted | Self::Managed => StatusCode::CONFLICT,
         }
     }
 }

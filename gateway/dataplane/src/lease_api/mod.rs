@@ -14,6 +14,7 @@ mod error;
 mod fence;
 mod input;
 mod leases;
+mod managed;
 mod memory;
 mod openapi;
 mod owners;
@@ -196,6 +197,7 @@ async fn serve<'a>(
         Refusal::new(Problem::UnknownPool, message)
     })?;
     *found = Some(pool);
+    managed::check(pool, &call)?;
     let context = Context { api, pool };
     let timeouts = &plane.config.timeouts;
     let read = pin!(input::Input::read(api, body));

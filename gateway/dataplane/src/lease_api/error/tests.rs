@@ -163,6 +163,7 @@ fn statuses() {
                 "backend_busy",
                 "idempotency_conflict",
                 "invalid_transition",
+                "managed",
                 "outcome_conflict",
                 "pool_closed",
                 "pool_failed",

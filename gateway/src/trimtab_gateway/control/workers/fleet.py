@@ -147,7 +147,7 @@ class Workers:
         """
         manager = self._manager_of(worker.target)
         if manager is not None:
-            # One that is no engine of the manager came by the lease API, and goes like any other.
+            # One that is no engine of the manager was added to the pool itself, and goes like any other.
             try:
                 await manager.remove_engine(worker.backend.id, worker.target.role, worker.target.model)
             except UnknownBackend:
