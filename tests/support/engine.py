@@ -170,6 +170,20 @@ class _Protocol(asyncio.StreamReaderProtocol):
         self.connection.closed.set()
 
 
+async def _close(server: asyncio.Server) -> None:
+    """Close a server that may have taken a connection from the kernel and not handed it over yet.
+
+    One whose server is closed in between fails an assertion of asyncio's, and its socket stays open.
+    """
+    loop = asyncio.get_running_loop()
+    for sock in server.sockets:
+        loop.remove_reader(sock.fileno())
+    try:
+        await asyncio.sleep(0)  # what was taken is handed over
+    finally:
+        server.close()
+
+
 class ScriptedEngine:
     """An engine on an ephemeral loopback port that follows a script.
 
@@ -230,15 +244,20 @@ class ScriptedEngine:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        # In two steps, so that a server whose start is cancelled is known to kill().
         if self.unix is not None:
-            self._server = await loop.create_unix_server(lambda: _Protocol(self), self.unix)
+            self._server = await loop.create_unix_server(lambda: _Protocol(self), self.unix, start_serving=False)
+            await self._server.start_serving()
             return self
         sock = tcp_socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", self.port))  # the same port again after kill() and a second start
-        self._server = await loop.create_server(lambda: _Protocol(self), sock=sock, backlog=4096, ssl=self._tls)
+        self._server = await loop.create_server(
+            lambda: _Protocol(self), sock=sock, backlog=4096, ssl=self._tls, start_serving=False
+        )
         self.port = int(sock.getsockname()[1])
         registry.engine(self)
+        await self._server.start_serving()
         return self
 
     async def __aexit__(
@@ -250,13 +269,13 @@ class ScriptedEngine:
 
     async def kill(self) -> None:
         """Die as a process does: no listener, every connection reset."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
         tasks = list(self._tasks.items())
         for task, writer in tasks:
             reset(writer)
             task.cancel()
+        if server is not None:
+            await _close(server)
         await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
 
     def accepted(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
@@ -26,7 +28,8 @@ from tests.support.scripts import (
     rst_at,
     status,
 )
-from tests.support.waiting import wait_until
+from tests.support.sockets import open_tcp_sockets
+from tests.support.waiting import DEADLINE_S, wait_until
 
 HOST = "127.0.0.1"
 
@@ -172,6 +175,20 @@ async def test_a_dead_engine_resets_and_refuses_and_can_come_back() -> None:
         engine.script = one()
         async with engine:
             assert (await ask(HOST, engine.port, "/generate", b"{}")).status == 200
+
+
+async def test_a_killed_engine_keeps_no_connection_that_it_was_about_to_serve() -> None:
+    """At any step between the kernel and the script: asyncio takes some to hand a connection over."""
+    for steps in range(6):
+        async with ScriptedEngine(hold()) as engine, contextlib.AsyncExitStack() as stack:
+            client = stack.enter_context(socket.create_connection((HOST, engine.port)))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await engine.kill()
+            await wait_until(lambda: len(open_tcp_sockets({engine.port})) <= 1, f"only the client's, after {steps}")
+            client.settimeout(DEADLINE_S)
+            with pytest.raises(ConnectionResetError):
+                await asyncio.to_thread(client.recv, 1)
 
 
 async def test_a_script_that_fails_fails_the_test() -> None:
