@@ -100,19 +100,20 @@ impl Pool {
             .sessions
             .context_tokens(session)
             .is_some_and(|tokens| tokens <= spill.max_context_tokens);
-        let share = |slot: u32| {
-            self.tournament.standing(slot).map(|standing| Share {
-                amount: standing.load,
-                capacity: standing.capacity,
-            })
-        };
-        let (Some(here), Some(there)) = (share(pin.slot()), share(best)) else {
+        let Some(standing) = self.tournament.standing(best) else {
             return false;
         };
-        let ready = self
-            .tournament
-            .standing(best)
-            .is_some_and(|standing| standing.tier == Tier::Ready);
+        let there = Share {
+            amount: standing.load,
+            capacity: standing.capacity,
+        };
+        // By what it runs, also while it ramps: that keeps others away, and drives nobody out.
+        let backend = self.backends.at(pin.slot());
+        let here = Share {
+            amount: self.config.load.measure(backend.outstanding, backend.idle_sessions),
+            capacity: backend.info.capacity,
+        };
+        let ready = standing.tier == Tier::Ready;
         let crowded = here.exceeds(spill.ratio.max(2), &there);
         if self.clock.since(self.spills.0) >= MINUTE {
             self.spills = (self.clock, 0);

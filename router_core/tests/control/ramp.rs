@@ -259,3 +259,28 @@ fn sessions_do_not_spill_in_a_flood() {
     desk.advance(seconds(RAMP));
     assert_eq!(turns(&mut desk, 20..40), 20);
 }
+
+/// Nor do they leave one that is back because it ramps: what they have in its cache is as good as before.
+#[test]
+fn a_ramp_drives_no_session_out() {
+    let config = PoolConfig {
+        spill: Some(Spill::default()),
+        ..ramping()
+    };
+    let mut desk = Desk::new(config, 1);
+    for number in 0..18 {
+        let lease = desk.acquire_plain(&format!("s{number}")).lease;
+        let short = Settlement::new(Outcome::Completed).with_context_tokens(1_000);
+        desk.pool.settle(lease, short, desk.now).expect("open");
+    }
+    desk.add(1);
+    desk.advance(seconds(RAMP));
+    desk.pool.drain_backend("e0", desk.now).expect("known");
+    assert_eq!(place(&mut desk, 8), [0, 8]);
+    desk.pool.resume_backend("e0", desk.now).expect("draining");
+    // 18 is not more than 2 x (8 + 1).
+    for number in 0..18 {
+        let grant = desk.acquire_plain(&format!("s{number}"));
+        assert_eq!(grant.reason, PickReason::Sticky, "s{number}");
+    }
+}
