@@ -170,6 +170,18 @@ class _Protocol(asyncio.StreamReaderProtocol):
         self.connection.closed.set()
 
 
+def _bound(port: int) -> socket.socket:
+    """A socket that has the port; one that does not listen shares it with another one, and keeps everybody else off."""
+    sock = tcp_socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
 async def _close(server: asyncio.Server) -> None:
     """Close a server that may have taken a connection from the kernel and not handed it over yet.
 
@@ -219,6 +231,7 @@ class ScriptedEngine:
         self.failures: list[BaseException] = []
         self.connections: list[Connection] = []
         self._server: asyncio.Server | None = None
+        self._reserved: socket.socket | None = None
         self._tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.port = 0
 
@@ -249,13 +262,13 @@ class ScriptedEngine:
             self._server = await loop.create_unix_server(lambda: _Protocol(self), self.unix, start_serving=False)
             await self._server.start_serving()
             return self
-        sock = tcp_socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", self.port))  # the same port again after kill() and a second start
+        if self._reserved is None:
+            self._reserved = _bound(self.port)
+            self.port = int(self._reserved.getsockname()[1])
+        sock = _bound(self.port)
         self._server = await loop.create_server(
             lambda: _Protocol(self), sock=sock, backlog=4096, ssl=self._tls, start_serving=False
         )
-        self.port = int(sock.getsockname()[1])
         registry.engine(self)
         await self._server.start_serving()
         return self
@@ -264,11 +277,14 @@ class ScriptedEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.kill()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
         if kind is None and self.failures:
             raise AssertionError(f"engine script failed: {self.failures[0]!r}") from self.failures[0]
 
     async def kill(self) -> None:
-        """Die as a process does: no listener, every connection reset."""
+        """Die as a process does: no listener, every connection reset. The port stays reserved for a second start."""
         server, self._server = self._server, None
         tasks = list(self._tasks.items())
         for task, writer in tasks:

@@ -172,6 +172,8 @@ async def test_a_dead_engine_resets_and_refuses_and_can_come_back() -> None:
             await client.response()
         with pytest.raises(ConnectionRefusedError):
             await ask(HOST, engine.port, "/generate")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((HOST, engine.port))
         engine.script = one()
         async with engine:
             assert (await ask(HOST, engine.port, "/generate", b"{}")).status == 200
