@@ -415,7 +415,7 @@ impl Pool {
 
     #[pyo3(signature = (id, *, to = None, kind = "weights"))]
     fn begin_update(&self, py: Python<'_>, id: &str, to: Option<u64>, kind: &str) -> PyResult<UpdateStatus> {
-        let kinds = [UpdateKind::Weights, UpdateKind::Offload].map(|kind| (kind.as_str(), kind));
+        let kinds = UpdateKind::ALL.map(|kind| (kind.as_str(), kind));
         let begin = BeginUpdate {
             id,
             kind: choice(py, "kind", kind, &kinds)?,

@@ -357,7 +357,7 @@ impl PoolStatistics {
     #[getter]
     fn update_seconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for kind in [UpdateKind::Weights, UpdateKind::Offload] {
+        for kind in UpdateKind::ALL {
             let steps = UpdateStep::ALL.into_iter();
             let durations = &self.snapshot.durations;
             let steps = histogram::named(py, steps.map(|step| (step.as_str(), durations.update(kind, step))))?;

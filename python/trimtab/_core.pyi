@@ -194,7 +194,7 @@ class UpdateStatus:
     @property
     def id(self) -> str: ...
     @property
-    def kind(self) -> Literal["weights", "offload"]: ...
+    def kind(self) -> Literal["weights", "offload", "pause"]: ...
     @property
     def to_version(self) -> int | None:
         """The version it will publish, or has published."""
@@ -459,8 +459,9 @@ class PoolStatistics:
         """From the begin of an update until its controller was told that nothing is outstanding."""
     @property
     def update_seconds(self) -> dict[str, dict[str, Histogram]]:
-        """By kind (``weights``, ``offload``) and step (``quiesce``, ``confirm``, ``transfer``, ``pause``, ``total``).
+        """By kind (``weights``, ``offload``, ``pause``) and step.
 
+        Steps are ``quiesce``, ``confirm``, ``transfer``, ``pause`` and ``total``.
         Steps that never happened are absent, and failed updates are not counted.
         """
     @property
@@ -821,14 +822,15 @@ class Pool:
             UnknownSender: It is not attached.
         """
     def begin_update(
-        self, id: str, *, to: int | None = None, kind: Literal["weights", "offload"] = "weights"
+        self, id: str, *, to: int | None = None, kind: Literal["weights", "offload", "pause"] = "weights"
     ) -> UpdateStatus:
         """Begins an update: nothing is granted from now on. It must have returned before the first engine is paused.
 
         Args:
             id: Chosen by the controller; the same again is a no-op.
             to: The version it will publish, when that is known.
-            kind: ``weights`` ends with ``publish``, ``offload`` with ``cancel_update`` and the version unchanged.
+            kind: ``weights`` ends with ``publish``; ``offload`` (engines lend their memory) and ``pause`` (they keep
+                it) end with ``cancel_update`` and the version unchanged.
 
         Raises:
             UpdateInProgress: Another one is.
@@ -866,7 +868,7 @@ class Pool:
             PoolFailed, PoolClosed: The pool is over.
         """
     def cancel_update(self, id: str) -> UpdateStatus:
-        """Ends an offload, or an update of weights that is not drained yet, without a new version.
+        """Ends an offload, a pause, or an update of weights that is not drained yet, without a new version.
 
         Raises:
             UnknownUpdate, InvalidTransition, PoolFailed, PoolClosed: It cannot happen now.

@@ -140,7 +140,7 @@ class RouterAdmin:
         return self._post({"owner": owner, "reason": reason, "op_id": uuid.uuid4().hex}, "unfence")
 
     def begin_update(
-        self, update_id: str, *, to: int | None = None, kind: Literal["weights", "offload"] = "weights"
+        self, update_id: str, *, to: int | None = None, kind: Literal["weights", "offload", "pause"] = "weights"
     ) -> dict[str, Any]:
         """Begins an update: nothing is granted from now on. It must have returned before the first engine is paused.
 
@@ -187,7 +187,7 @@ class RouterAdmin:
         return self._post({"version": version, "epoch": epoch}, "updates", update_id, "publish")
 
     def cancel_update(self, update_id: str) -> dict[str, Any]:
-        """Ends an offload, or an update of weights that is not drained yet, without a new version."""
+        """Ends an offload, a pause, or an update of weights that is not drained yet, without a new version."""
         return self._post({}, "updates", update_id, "cancel")
 
     def fail_update(self, update_id: str, reason: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ pub struct Durations {
     /// Only of those that had to wait, when recorded by the pool; see [`Self::of_grants`].
     acquires: Histogram,
     drains: Histogram,
-    updates: [[Histogram; UpdateStep::ALL.len()]; 2],
+    updates: [[Histogram; UpdateStep::ALL.len()]; UpdateKind::ALL.len()],
 }
 
 impl Durations {

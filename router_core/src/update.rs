@@ -25,6 +25,8 @@ pub enum UpdateKind {
     Weights,
     /// The engines give their memory to somebody else for a while: ends with a cancellation, same version.
     Offload,
+    /// The engines rest and keep what they have, requests under way included: ends with a cancellation, same version.
+    Pause,
 }
 
 /// How far an update is.
@@ -45,12 +47,16 @@ pub enum UpdatePhase {
 }
 
 impl UpdateKind {
+    /// Every kind, in the order of declaration.
+    pub const ALL: [Self; 3] = [Self::Weights, Self::Offload, Self::Pause];
+
     /// The lower-case name used in snapshots and APIs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Weights => "weights",
             Self::Offload => "offload",
+            Self::Pause => "pause",
         }
     }
 }

@@ -101,14 +101,15 @@ async def test_an_engine_that_is_lost_is_named_with_the_reason_until_it_is_repla
         await nothing_is_said(page)
 
 
-async def test_a_model_that_sleeps_says_so(page: Page) -> None:
-    """At the model and at every engine; when it was woken all are ready."""
+@pytest.mark.parametrize(("hold", "end", "state"), [("sleep", "wake", "sleeping"), ("pause", "resume", "paused")])
+async def test_a_model_that_is_held_says_so(page: Page, hold: str, end: str, state: str) -> None:
+    """At the model and at every engine; when it was let go all are ready."""
     async with serving(2) as served:
         await page.goto(f"{served.url}/ui")
         await head(page, "ready").wait_for()
-        assert (await served.manager.sleep("rollout")).ok
-        await head(page, "sleeping").wait_for()
-        assert await page.locator("tbody .state").all_inner_texts() == ["sleeping", "sleeping"]
-        assert (await served.manager.wake("rollout")).ok
+        assert (await getattr(served.manager, hold)("rollout")).ok
+        await head(page, state).wait_for()
+        assert await page.locator("tbody .state").all_inner_texts() == [state, state]
+        assert (await getattr(served.manager, end)("rollout")).ok
         await head(page, "ready").wait_for()
         assert await page.locator("tbody .state").all_inner_texts() == ["ready", "ready"]

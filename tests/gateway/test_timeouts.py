@@ -133,13 +133,13 @@ async def test_a_client_that_reads_nothing_has_its_time_too(lab: Lab) -> None:
 
 @pytest.mark.parametrize("path", ["/generate", "/abort_request"])
 async def test_a_client_that_sends_too_slowly_has_its_time_too(lab: Lab, path: str) -> None:
-    """504 while the body is still to come; nothing was sent, so the request may be sent again."""
+    """408 while the body is still to come; nothing was sent, so the request may be sent again."""
     engine = await lab.engine(one())
     gateway = await lab.gateway(engine, total_timeout_s=0.2)
     client = await lab.client(gateway)
     head = b"POST %b HTTP/1.1\r\nhost: g\r\ncontent-length: 100\r\n\r\n" % path.encode()
     await client.send(head + b'{"text":')
-    refused = error(await client.response(), 504, "total_timeout")
+    refused = error(await client.response(), 408, "request_timeout")
     assert refused["retryable"] is True
     assert engine.requests == []
     assert gateway.outcomes() == {}

@@ -10,6 +10,7 @@ import httpx
 
 from tests.manager.fleet.conftest import QUICK, model_spec
 from tests.support.sim_launcher import SimLauncher
+from tests.support.waiting import wait_until
 from trimtab.spec import InferenceRoleSpec
 from trimtab_gateway import Gateway, GatewayConfig, ModelConfig, RoleConfig
 from trimtab_manager.fleet import InferenceManager
@@ -23,15 +24,22 @@ class Served:
     """A gateway, the manager behind it, and a client."""
 
     url: str
+    gateway: Gateway
     client: httpx.AsyncClient
     manager: InferenceManager
     launcher: SimLauncher
 
     async def model(self, role: str = "rollout") -> dict[str, Any]:
-        """What ``/status`` says of the role's model."""
+        """What ``/status`` says of the role's model, as it is now."""
+        await self.forget_snapshot()
         document = (await self.client.get("/status")).json()
         model: dict[str, Any] = document["roles"][role]["models"]["policy"]
         return model
+
+    async def forget_snapshot(self) -> None:
+        """Wait until what the gateway publishes is newer than this call."""
+        before = self.gateway.statistics().snapshot
+        await wait_until(lambda: self.gateway.statistics().snapshot is not before, "a newer snapshot")
 
     async def standing(self, role: str = "rollout") -> dict[str, tuple[str, str | None]]:
         """State and reason of every engine, as the manager says."""
@@ -62,4 +70,4 @@ async def serving(
     ):
         if start:
             await manager.activate()
-        yield Served(gateway.url, client, manager, launcher)
+        yield Served(gateway.url, gateway, client, manager, launcher)

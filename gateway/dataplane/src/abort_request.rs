@@ -45,8 +45,9 @@ pub(crate) async fn answer(
     let (mut parts, body) = request.into_parts();
     plane.via.check(&parts.headers)?;
     plane.access.check_client(&parts.headers).map_err(Failure::denied)?;
-    let body = before(plane.config.timeouts.deadline(), read(body)).await;
-    match target(&body.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?)? {
+    let timeouts = &plane.config.timeouts;
+    let body = before(timeouts.deadline(), read(body)).await;
+    match target(&body.unwrap_or_else(|_| Err(Failure::body_too_late(timeouts)))?)? {
         Target::One(id) => abort_one(plane, role, &id, &parts.headers).await,
         Target::All => {
             plane

@@ -248,12 +248,6 @@ impl Failure {
     }
 
     /// The body did not come within the time of the whole request.
-    pub(crate) fn sent_too_slowly() -> Self {
-        let message = "the request did not arrive within the time it may take";
-        Self::new(Code::TotalTimeout, message).closing()
-    }
-
-    /// The same where the time of the request is that of its body.
     pub(crate) fn body_too_late(timeouts: &Timeouts) -> Self {
         Self::new(Code::RequestTimeout, late_body(timeouts)).closing()
     }

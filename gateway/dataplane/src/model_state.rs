@@ -50,6 +50,7 @@ fn of_life(state: &PoolState, update: Option<UpdateKind>, server_paused: bool) -
         (PoolState::Init, _) => "starting",
         (PoolState::Serving, _) if server_paused => "paused",
         (PoolState::Serving, _) => return None,
+        (_, Some(UpdateKind::Pause)) => "paused",
         (PoolState::Quiescing { .. }, Some(UpdateKind::Offload)) => "draining",
         (_, Some(UpdateKind::Offload)) => "sleeping",
         _ => "updating",
@@ -102,12 +103,13 @@ mod tests {
         state
     }
 
-    /// An update of weights and an offload are told apart, and an offload from its drain.
+    /// The kinds of updates are told apart, and an offload from its drain; a pause waits for nothing.
     #[test]
     fn updates() {
         for (kind, during, after) in [
             (UpdateKind::Weights, "updating", "updating"),
             (UpdateKind::Offload, "draining", "sleeping"),
+            (UpdateKind::Pause, "paused", "paused"),
         ] {
             let mut pool = pool();
             let lease = pool.acquire(&AcquireRequest::unpinned(), NOW).expect("granted").lease;

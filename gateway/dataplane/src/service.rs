@@ -149,7 +149,7 @@ async fn execute(
     let terms = Terms::read(&asked).map_err(Failure::closing)?;
     let received = Received::read(request.body_mut(), &plane.config.limits, endpoint.cuts_model());
     let received = before(deadlines.total, pin!(received)).await;
-    let mut received = received.unwrap_or_else(|_| Err(Failure::sent_too_slowly()))?;
+    let mut received = received.unwrap_or_else(|_| Err(Failure::body_too_late(&plane.config.timeouts)))?;
     let model = select_model(role, &received)?;
     let session_header = match session_header {
         None => session_in_body(role, &received)?,

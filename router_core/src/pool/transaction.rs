@@ -169,10 +169,10 @@ impl Pool {
     pub(super) fn check_publishable(&self, id: &str, version: u64) -> Result<(), Error> {
         self.check_no_other_update(id)?;
         let update = self.lifecycle.find(id)?;
-        if update.kind == UpdateKind::Offload {
+        if update.kind != UpdateKind::Weights {
             return Err(impossible(
                 "publishing",
-                format!("update {id} is an offload: cancel it"),
+                format!("update {id} is of kind {}: cancel it", update.kind.as_str()),
             ));
         }
         if update.announced.is_some_and(|announced| announced != version) {

@@ -182,7 +182,7 @@ impl Pool {
         self.status(id, false)
     }
 
-    /// Ends an update without a new version: an offload at any time, one of weights only before its drain succeeded.
+    /// Ends an update without a new version: one of weights only before its drain succeeded, any other at any time.
     pub fn cancel_update(&mut self, id: &str, now: Timestamp) -> Result<UpdateStatus, Error> {
         self.advance(now);
         self.lifecycle.check_alive()?;

@@ -26,7 +26,7 @@ fn a_fence_answers_with_what_is_outstanding() {
     );
 }
 
-/// What an update announced is what it must publish; an offload publishes nothing, and ends by cancellation.
+/// What an update announced is what it must publish; offloads and pauses publish nothing, and end by cancellation.
 #[test]
 fn updates_keep_their_word() {
     let mut desk = Desk::training(strict(), 1);
@@ -42,12 +42,16 @@ fn updates_keep_their_word() {
     desk.publish("u", 5).expect("published");
 
     desk.resume("u").expect("resumed");
-    desk.begin_kind("pause:1", UpdateKind::Offload).expect("begun");
-    desk.drain("pause:1").expect("drained");
-    assert_eq!(code(desk.publish("pause:1", 6)), "invalid_transition");
-    let cancelled = desk.pool.cancel_update("pause:1", desk.now).expect("cancelled");
-    assert_eq!(cancelled.phase, UpdatePhase::Cancelled);
-    assert!(desk.pool.cancel_update("pause:1", desk.now).expect("repeated").replayed);
+    for kind in [UpdateKind::Offload, UpdateKind::Pause] {
+        let id = kind.as_str();
+        desk.begin_kind(id, kind).expect("begun");
+        desk.drain(id).expect("drained");
+        assert_eq!(code(desk.publish(id, 6)), "invalid_transition");
+        let cancelled = desk.pool.cancel_update(id, desk.now).expect("cancelled");
+        assert_eq!(cancelled.phase, UpdatePhase::Cancelled);
+        assert!(desk.pool.cancel_update(id, desk.now).expect("repeated").replayed);
+        desk.resume(id).expect("resumed");
+    }
 }
 
 /// An update of weights can be called off as long as nobody was told that weights may move.

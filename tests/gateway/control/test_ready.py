@@ -14,9 +14,16 @@ from trimtab_gateway import EngineConfig, GatewayConfig, ModelConfig, RoleConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Literal, TypeAlias
 
     from tests.gateway.control.conftest import Start
     from tests.support.lab import Lab
+
+    UpdateKind: TypeAlias = Literal["weights", "offload", "pause"]
+
+
+KINDS: dict[UpdateKind, str] = {"weights": "updating", "offload": "sleeping", "pause": "paused"}
+"""Kinds of updates, and the state of a model whose engines run nothing during one."""
 
 
 def config(**models: ModelConfig) -> GatewayConfig:
@@ -102,9 +109,9 @@ async def test_a_refusal_says_in_which_state_the_model_is(serve: Start, silent: 
         pool.fence("default", "maintenance")
         await refused(path, "fenced", "paused")
         pool.unfence("default", "maintenance")
-        for number, state in enumerate(("sleeping", "updating")):
-            update = f"{number}-{path}"
-            pool.begin_update(update, kind="offload" if state == "sleeping" else "weights")
+        for kind, state in KINDS.items():
+            update = f"{kind}-{path}"
+            pool.begin_update(update, kind=kind)
             await refused(path, "not_serving", state)
             pool.cancel_update(update)
             pool.end_server_pause(update)

@@ -86,6 +86,20 @@ def test_a_held_model_needs_no_fence_per_engine(model: Model) -> None:
     model.pool.acquire().settle("not_sent")
 
 
+def test_a_model_that_goes_to_sleep_from_a_pause_serves_nothing_between(model: Model) -> None:
+    """What it is held for is its state all along; whoever waits gets an engine when it is off, and not before."""
+    assert model.pool.statistics().model_state == "ready"
+    model.hold.put("paused")
+    waiting = model.pool.acquire_or_park(wait_s=60.0)
+    assert model.pool.statistics().model_state == "paused"
+    model.hold.put("sleeping")
+    assert model.pool.statistics().model_state == "sleeping"
+    assert (model.hold.fences_all(), model.pool.statistics().waiters) == (True, 1)
+    model.hold.lift()
+    assert (model.pool.statistics().model_state, model.pool.statistics().waiters) == ("ready", 0)
+    del waiting
+
+
 def test_an_update_can_borrow_the_latch_of_a_sleeping_model(model: Model) -> None:
     """At no moment between the hold, the update, and the hold again is anything granted, nor is the version lost."""
     model.hold.put("sleeping")

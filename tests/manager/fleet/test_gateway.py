@@ -66,6 +66,25 @@ async def test_a_fleet_is_scaled_over_http() -> None:
         assert (await served.client.post("/rollout/scale", json={"replicas": 1, "group": "none"})).status_code == 400
 
 
+async def test_a_paused_model_is_shown_as_paused() -> None:
+    """With its engines, wherever somebody looks and to whoever is refused, also while a request is frozen inside."""
+    async with serving() as served:
+        body = {"text": "a", "sampling_params": {"max_new_tokens": 2000, "ignore_eos": True}}
+        frozen = asyncio.ensure_future(served.client.post("/rollout/generate", json=body))
+        await wait_until(lambda: served.manager.fleet("rollout").pool.statistics().outstanding == 1, "it runs")
+        assert (await served.client.post("/rollout/pause", json={"mode": "in_place"})).status_code == 200
+        model = await served.model()
+        assert [model["state"], *(each["state"] for each in model["engines"])] == ["paused", "paused"]
+        assert model["outstanding"] == 1
+        published = (await served.client.get("/rollout/engines")).json()["models"]["policy"]
+        assert [published["state"], *(each["state"] for each in published["engines"])] == ["paused", "paused"]
+        refused = await served.client.post("/rollout/generate", json=body)
+        assert (refused.status_code, refused.json()["error"]["detail"]["state"]) == (503, "paused")
+        assert (await served.client.post("/rollout/continue")).status_code == 200
+        assert (await served.model())["state"] == "ready"
+        frozen.cancel()
+
+
 async def test_engines_that_are_not_there_are_shown_with_the_reason() -> None:
     """Before they start, while they do, asleep, dead, and while another incarnation comes."""
     async with serving(start=False) as served:

@@ -39,7 +39,7 @@ pub(super) enum Problem {
 
 impl Problem {
     #[cfg(test)]
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Malformed,
         Self::Unprocessable,
         Self::BodyTooLarge,

@@ -139,4 +139,5 @@ pub(super) enum Kind {
     #[default]
     Weights,
     Offload,
+    Pause,
 }

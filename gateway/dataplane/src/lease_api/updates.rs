@@ -37,6 +37,7 @@ pub(super) fn begin(context: Context<'_>, body: &BeginUpdate) -> Result<Response
         kind: match body.kind {
             Kind::Weights => UpdateKind::Weights,
             Kind::Offload => UpdateKind::Offload,
+            Kind::Pause => UpdateKind::Pause,
         },
         to_version: body.to_version,
     };

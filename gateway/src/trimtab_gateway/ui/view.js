@@ -73,7 +73,7 @@ function notices(model) {
   const found = [];
   if (model.update !== null) {
     const { update_id, kind, to_version, phase, outstanding } = model.update;
-    const aim = kind === "offload" ? "offload" : `update to ${to_version ?? "a new version"}`;
+    const aim = kind === "weights" ? `update to ${to_version ?? "a new version"}` : kind;
     found.push(`${aim} (${update_id}): ${phase}, ${outstanding} running`);
   }
   for (const owner of model.owners) {

@@ -1,8 +1,8 @@
 """A whole model that serves nothing by the will of a controller: paused, or asleep.
 
-The router's latch for that is an update of kind ``offload``. It fences every engine at once, says why to whoever asks,
-and keeps silence from being held against them. The manager holds it from before the first engine is paused until after
-the last one is back.
+The router's latch for that is an update of kind ``pause`` or ``offload``. It fences every engine at once, says why to
+whoever asks, and keeps silence from being held against them. The manager holds it from before the first engine is
+paused until after the last one is back.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Literal
 from trimtab.errors import InvalidTransition, PoolClosed, PoolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from trimtab._core import Pool
     from trimtab_manager.fleet.gate import BackendGate
     from trimtab_manager.fleet.suspension import Suspension, Suspensions
 
 HoldKind = Literal["paused", "sleeping"]
+_UPDATE_KINDS: Mapping[HoldKind, Literal["pause", "offload"]] = {"paused": "pause", "sleeping": "offload"}
 PARKED = "parked"
 """The reason of every gate while an update borrows the router's latch."""
 
@@ -74,8 +75,11 @@ class Hold:
         Raises:
             UpdateInProgress, PoolFailed, PoolClosed: The pool refuses.
         """
-        if self._kind is None:
-            self._latch()
+        if self._kind != kind:
+            if self._kind is not None:
+                # As in `parked`, the latch for paused servers leaves no gap to serve in.
+                self._pool.cancel_update(self._update_id)
+            self._latch(kind)
             self._off.clear()
         self._kind = kind
         if self._token is not None:
@@ -106,10 +110,11 @@ class Hold:
         Raises:
             InvalidTransition: The model is paused, not asleep.
         """
-        if self._kind is None:
+        kind = self._kind
+        if kind is None:
             yield
             return
-        if self._kind == "paused":
+        if kind == "paused":
             raise InvalidTransition(
                 f"{self._pool.name} is paused by a controller; an update pauses its engines by itself: resume it first"
             )
@@ -125,13 +130,13 @@ class Hold:
             yield
         finally:
             with suppress(PoolFailed, PoolClosed):
-                self._latch()
+                self._latch(kind)
             for gate in gates:
                 gate.open(PARKED)
             for gate in self._gates():
                 gate.apply()
 
-    def _latch(self) -> None:
+    def _latch(self, kind: HoldKind) -> None:
         self._update_id = next(self._ids)
-        self._pool.begin_update(self._update_id, kind="offload")
+        self._pool.begin_update(self._update_id, kind=_UPDATE_KINDS[kind])
         self._is_latched = True
