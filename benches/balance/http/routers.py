@@ -48,7 +48,9 @@ def _rust_peer(program: str, *start: str) -> Callable[[Place, Sequence[int]], li
 
 
 def _smg(*policy: str) -> Callable[[Place, Sequence[int]], list[str]]:
-    return _rust_peer("smg", "launch", "--disable-tokenizer-autoload", "--policy", *policy)
+    # Its protection of engines with full memory leaves no session where it is, under any policy.
+    plain = ("--disable-tokenizer-autoload", "--disable-worker-overload-protection")
+    return _rust_peer("smg", "launch", *plain, "--policy", *policy)
 
 
 _HASH = """
