@@ -11,8 +11,11 @@ import pytest
 from trimtab.cli.demo.interrupt import InterruptedRunError, run_until_signal
 
 
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_cancels_the_run_and_waits_for_its_cleanup(signum: signal.Signals, code: int) -> None:
+def test_a_signal_cancels_the_run_and_waits_for_its_cleanup(
+    signum: signal.Signals, code: int, handler: signal.Handlers
+) -> None:
     """Cleanup that itself needs the event loop is finished before the signal is reported."""
     cleaned = []
 
@@ -24,12 +27,15 @@ def test_a_signal_cancels_the_run_and_waits_for_its_cleanup(signum: signal.Signa
             await asyncio.sleep(0)
             cleaned.append(True)
 
-    handler = signal.getsignal(signum)
-    with pytest.raises(InterruptedRunError, match=signum.name) as caught:
-        run_until_signal(run())
+    before = signal.signal(signum, handler)
+    try:
+        with pytest.raises(InterruptedRunError, match=signum.name) as caught:
+            run_until_signal(run())
+        assert signal.getsignal(signum) is handler
+    finally:
+        signal.signal(signum, before)
     assert caught.value.exit_code == code
     assert cleaned == [True]
-    assert signal.getsignal(signum) is handler
 
 
 def test_without_a_signal_the_result_comes_back() -> None:

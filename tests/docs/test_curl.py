@@ -66,7 +66,7 @@ async def test_the_lease_api_page_is_one_story() -> None:
 
 
 async def test_the_lines_of_the_api_page() -> None:
-    """A turn, a stream, an abort, a look at the engines: nothing is refused, except an abort that comes late."""
+    """A turn, a stream, an abort, a look at the engines: nothing is refused, except an abort that comes late or early."""
     page = f"ADMIN_KEY={KEY}\n" + "\n".join(blocks("docs/api.md", "sh")) + "\nwait\n"
     async with (
         running_engine(SIM) as engine,
@@ -77,4 +77,4 @@ async def test_the_lines_of_the_api_page() -> None:
         text = await output(page.replace("http://127.0.0.1:8080", served.url).replace("wait_ms=30000", "wait_ms=10"))
     assert "data: [DONE]" in text
     assert '"meta_info"' in text
-    assert set(re.findall(r'"code": ?"(\w+)"', text)) <= {"unknown_request"}
+    assert set(re.findall(r'"code": ?"(\w+)"', text)) <= {"unknown_request", "request_waiting"}

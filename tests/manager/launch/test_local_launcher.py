@@ -36,9 +36,12 @@ def refuses(url: str) -> bool:
 
 def content(path: Path) -> tuple[int, str] | None:
     """Mode of a file and the keys in it, which the fake prints as SGLang does; None if it is gone."""
-    if not path.exists():
+    try:
+        with path.open() as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return mode, "\n".join(re.findall(".*api-key.*", file.read()))
+    except FileNotFoundError:
         return None
-    return stat.S_IMODE(path.stat().st_mode), "\n".join(re.findall(".*api-key.*", path.read_text()))
 
 
 @pytest.mark.slow

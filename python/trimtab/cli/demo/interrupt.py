@@ -48,9 +48,14 @@ def run_until_signal(coroutine: Coroutine[None, None, T]) -> T:
             for signum in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(signum)
 
+    # A loop leaves the default behind, which is not what was there when somebody ignores the signal.
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         return uvloop.run(guarded())
     except asyncio.CancelledError:
         if not caught:
             raise
         raise InterruptedRunError(caught[0]) from None
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
