@@ -66,7 +66,7 @@ async def test_the_lease_api_page_is_one_story() -> None:
 
 
 async def test_the_lines_of_the_api_page() -> None:
-    """A turn, a stream, an abort, a look at the engines: nothing is refused, except an abort that comes late or early."""
+    """A turn, a stream, an abort, a look at the engines: nothing is refused, except a late or early abort."""
     page = f"ADMIN_KEY={KEY}\n" + "\n".join(blocks("docs/api.md", "sh")) + "\nwait\n"
     async with (
         running_engine(SIM) as engine,
