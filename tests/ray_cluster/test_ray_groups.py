@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -105,6 +105,22 @@ async def test_a_cancelled_wait_for_the_group_itself_leaves_none(
     with pytest.raises(asyncio.CancelledError):
         await start
     assert not any(name.startswith("trimtab/") for name in cluster.groups())
+
+
+async def test_a_group_is_removed_when_ray_has_placed_it(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while it does: what Ray is reserving then never comes back (ray#64693)."""
+    from trimtab_manager.launch.ray.groups import Group, remove_group
+
+    states, seen = iter(["PENDING", "PREPARED", "CREATED", "CREATED", "REMOVED"]), []
+
+    def table(_: object) -> dict[str, str]:
+        seen.append(next(states))
+        return {"state": seen[-1]}
+
+    monkeypatch.setattr("trimtab_manager.launch.ray.groups.placement_group_table", table)
+    monkeypatch.setattr("trimtab_manager.launch.ray.groups.remove_placement_group", lambda _: seen.append("removal"))
+    await remove_group(Group("trimtab/x", handle=cast("Any", None), owned=True))
+    assert seen == ["PENDING", "PREPARED", "CREATED", "removal", "CREATED", "REMOVED"]
 
 
 async def test_waiting_for_resources_ends_and_says_what_is_missing(

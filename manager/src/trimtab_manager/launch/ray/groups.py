@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.05
 _POLL_MAX_S = 1.0
 _REMOVE_DEADLINE_S = 30.0
+_PLACING_S = 1.0
+"""How long a group that is to be removed may take to be placed first; one that cannot be placed holds nothing."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,20 @@ async def remove_group(group: Group) -> None:
 
 
 async def _remove(group: Group) -> None:
+    # Ray loses what it is just reserving for a group that is removed meanwhile (ray#64693): it never comes back.
+    await _until(group, lambda state: state in {"CREATED", REMOVED}, _PLACING_S)
     await asyncio.to_thread(remove_placement_group, group.handle)
-    deadline = time.monotonic() + _REMOVE_DEADLINE_S
-    while (await asyncio.to_thread(placement_group_table, group.handle)).get("state", REMOVED) != REMOVED:
+    if not await _until(group, lambda state: state == REMOVED, _REMOVE_DEADLINE_S):
+        log.warning("placement group %s is still listed %.0f s after its removal", group.name, _REMOVE_DEADLINE_S)
+
+
+async def _until(group: Group, holds: Callable[[str], bool], limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not holds((await asyncio.to_thread(placement_group_table, group.handle)).get("state", REMOVED)):
         if time.monotonic() >= deadline:
-            log.warning("placement group %s is still listed %.0f s after its removal", group.name, _REMOVE_DEADLINE_S)
-            return
+            return False
         await asyncio.sleep(_POLL_S)
+    return True
 
 
 def _wanted(group: Group) -> str:
