@@ -102,6 +102,9 @@ async def test_b16_openai_answers_are_the_engines_own_bytes(
     path: str, body: Any, sglang_gateway: GatewayProcess, sglang_pair: Pair, http: aiohttp.ClientSession
 ) -> None:
     """B16: apart from the second in ``created``, the bytes equal those of a direct request."""
+    for engine in sglang_pair:
+        # A prompt that is computed whole and one from the cache differ in the last digit of a log-prob.
+        await post(http, f"{engine.url}{path}", body)
     first, second = fresh_id(), fresh_id()
     direct, expected = await post(http, f"{sglang_pair[0].url}{path}", {**body, "rid": first})
     through, got = await post(http, f"{sglang_gateway.role_url}{path}", {**body, "rid": second})
