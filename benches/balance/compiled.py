@@ -25,8 +25,8 @@ def prefer() -> None:
 
     None of them may have been imported before. What was compiled stays in ``.cache`` until the sources change.
     """
-    sources = [ROOT / PACKAGE / f"{name}.py" for name in MODULES]
-    content = b"".join(source.read_bytes() for source in sources)
+    # All of them: what is compiled relies on the types of what it works on.
+    content = b"".join(source.read_bytes() for source in sorted((ROOT / PACKAGE).rglob("*.py")))
     digest = hashlib.sha256(sys.version.encode() + content).hexdigest()
     folder = ROOT / ".cache" / "balance" / digest[:16]
     if not folder.exists():
@@ -44,7 +44,7 @@ def compile_into(folder: Path) -> str | None:
         work = Path(name)
         shutil.copytree(ROOT / PACKAGE, work / PACKAGE, ignore=shutil.ignore_patterns("__pycache__", "__main__.py"))
         # mypyc wants packages; where they are used they must be none.
-        for package in (work / PACKAGE, *(work / PACKAGE).parents[:1], work / PACKAGE / "policies"):
+        for package in (work / PACKAGE.parent, work / PACKAGE, work / PACKAGE / "policies"):
             (package / "__init__.py").touch()
         files = [str(PACKAGE / f"{module}.py") for module in MODULES]
         made = subprocess.run(

@@ -47,7 +47,7 @@ run, and with them who is unlucky. smg's `power_of_two` compares token counts th
 scaled, as its options allow), and its `cache_aware` leaves an engine near the mean load while sglang-router's waits for
 64 calls more; the simulation has both as policies of their own, from the description of the options, and what the
 description leaves out it does not have. smg runs without its protection of engines whose memory is full (on by
-default): here it moved more than a third of the sessions of its `manual` policy, whose durations became 17 % longer.
+default), which comes before its policies: in one run of seed 1 it moved 36 of the 96 sessions that `manual` had pinned.
 
 * Command: `{command}` (part of `make bench-balance`), {took_s:.0f} s
 * Versions: {tools.versions()}

@@ -48,7 +48,7 @@ def _rust_peer(program: str, *start: str) -> Callable[[Place, Sequence[int]], li
 
 
 def _smg(*policy: str) -> Callable[[Place, Sequence[int]], list[str]]:
-    # Its protection of engines with full memory leaves no session where it is, under any policy.
+    # Its protection of engines with full memory comes before every policy, and moves sessions that are pinned.
     plain = ("--disable-tokenizer-autoload", "--disable-worker-overload-protection")
     return _rust_peer("smg", "launch", *plain, "--policy", *policy)
 

@@ -303,7 +303,7 @@ async def test_an_engine_that_was_removed_while_it_was_replaced_does_not_come_in
     async def bring_and_forget(replica: Replica) -> int | None:
         began.set()
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         return await bring(replica)
 
     fleet.fleet.catch_up.bring = bring_and_forget  # type: ignore[method-assign]  # as wait_for before Python 3.12
